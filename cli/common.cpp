@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "cli/common.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "gallop/error.h"
+#include "lab/report.h"
+
+namespace gallop::cli {
+namespace {
+
+double parse_value(const KnobInfo& knob, const std::string& text) {
+  for (size_t i = 0; i < knob.choices.size(); ++i) {
+    if (knob.choices[i] == text) return static_cast<double>(i);
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && knob.choices.empty()) {
+    return value;
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("--{} is '{}', expected {}", knob.name, text,
+                                                       describe_range(knob)));
+}
+
+}  // namespace
+
+void Output::add_to(CLI::App& app) {
+  app.add_option("--format", format, "How to print: table, markdown, csv or json")
+      ->check(CLI::IsMember({"table", "markdown", "csv", "json"}))
+      ->capture_default_str()
+      ->group("Output");
+  app.add_option("--out", path, "Write to this file instead of the terminal")->group("Output");
+}
+
+void Output::emit(const lab::Table& table) const {
+  lab::emit(table, lab::parse_format(format), path);
+}
+
+void Where::add_to(CLI::App& app) {
+  app.add_option("--device", device, "Where to run: cpu")->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads; 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--seed", seed, "Seed of everything random")->capture_default_str();
+}
+
+void Where::check() const {
+  if (device == "cpu") return;
+  if (device == "cuda") {
+    throw Error(ErrorCode::unsupported, "device 'cuda' is not in this build, expected cpu");
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("device '{}' is unknown, expected cpu", device));
+}
+
+void HyperFlags::add_to(CLI::App& app) {
+  std::map<std::string, std::vector<std::string>> owners;
+  for (const std::string& rule : rule_names()) {
+    for (const KnobInfo& k : rule_info(rule).knobs) owners[k.name].push_back(rule);
+  }
+  for (const auto& [knob, rules] : owners) {
+    std::string dashed = knob;
+    std::replace(dashed.begin(), dashed.end(), '_', '-');
+    const std::string names =
+        dashed == knob ? fmt::format("--{}", knob) : fmt::format("--{},--{}", dashed, knob);
+    const bool everywhere = rules.size() == rule_names().size();
+    const std::string whose =
+        everywhere ? "every optimizer" : fmt::format("{}", fmt::join(rules, ", "));
+    app.add_option(names, values_[knob], "of " + whose)
+        ->type_name("VALUE")
+        ->group("Hyper-parameters");
+  }
+}
+
+void HyperFlags::check(const std::vector<std::string>& optimizers) const {
+  for (const auto& [knob, text] : values_) {
+    if (text.empty()) continue;
+    const bool fits = std::any_of(optimizers.begin(), optimizers.end(), [&](const auto& o) {
+      return rule_info(o).knob(knob) >= 0;
+    });
+    if (!fits) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--{}: none of {} has this hyper-parameter", knob,
+                              fmt::join(optimizers, ", ")));
+    }
+  }
+}
+
+Hyper HyperFlags::of(const std::string& optimizer) const {
+  Hyper out;
+  for (const KnobInfo& k : rule_info(optimizer).knobs) {
+    const auto it = values_.find(k.name);
+    if (it == values_.end() || it->second.empty()) continue;
+    out.emplace_back(k.name, parse_value(k, it->second));
+  }
+  return out;
+}
+
+}  // namespace gallop::cli

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/common.h"
+#include "gallop/rules.h"
+#include "optimizer/rule.h"
+
+namespace gallop::cli {
+namespace {
+
+struct Format {
+  DType param;
+  StateFormat state;
+  const char* name;
+};
+constexpr Format kFormats[] = {{DType::f32, StateFormat::f32, "bytes_fp32"},
+                               {DType::f32, StateFormat::bf16, "bytes_fp32_state_bf16"},
+                               {DType::bf16, StateFormat::f32, "bytes_bf16"},
+                               {DType::bf16, StateFormat::bf16, "bytes_bf16_state_bf16"}};
+
+// Bytes moved per element and step, counted by an optimizer over one made-up element.
+int64_t bytes_per_element(const std::string& rule, const Format& f) {
+  Optimizer o(rule, {});
+  GroupOptions group;
+  group.state = f.state;
+  double element = 0;
+  o.add_group({{"p", {1}, &element, nullptr, f.param, f.param, Role::other}}, group);
+  return o.bytes_per_step();
+}
+
+std::string default_text(const KnobInfo& k) {
+  if (!k.choices.empty()) return k.choices[static_cast<size_t>(k.value)];
+  return fmt::format("{:g}", k.value);
+}
+
+lab::Table overview() {
+  lab::Table table;
+  for (const std::string& name : rule_names()) {
+    const RuleInfo& info = rule_info(name);
+    std::vector<std::string> states, defaults;
+    for (const StateInfo& s : info.states) {
+      states.push_back(s.when.empty() ? s.name : fmt::format("{} (if {})", s.name, s.when));
+    }
+    for (const KnobInfo& k : info.knobs) {
+      defaults.push_back(fmt::format("{}={}", k.name, default_text(k)));
+    }
+    lab::Row row;
+    row.set("optimizer", name).set("about", info.about);
+    row.set("states", fmt::format("{}", fmt::join(states, ", ")));
+    for (const Format& f : kFormats) row.set(f.name, bytes_per_element(name, f));
+    row.set("defaults", fmt::format("{}", fmt::join(defaults, " ")));
+    row.set("formula", info.formula);
+    table.rows.push_back(std::move(row));
+  }
+  table.columns = {"optimizer", "about", "states", "bytes_fp32", "bytes_bf16"};
+  table.notes = {"bytes: read and written per parameter and step with fp32 or bf16 parameters and "
+                 "gradients, fp32 state",
+                 "gallop list NAME shows one in full"};
+  return table;
+}
+
+lab::Table in_full(const std::string& name) {
+  const RuleInfo& info = rule_info(name);
+  lab::Table table;
+  table.title = info.about;
+  for (const KnobInfo& k : info.knobs) {
+    lab::Row row;
+    row.set("knob", k.name).set("default", default_text(k)).set("range", describe_range(k));
+    row.set("help", k.help);
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.push_back("formula: " + info.formula);
+  for (const StateInfo& s : info.states) {
+    table.notes.push_back(fmt::format("state {}: {}{}{}", s.name, s.nonneg ? "never negative" : "any sign",
+                                      s.exact ? ", always 32 bits" : "",
+                                      s.when.empty() ? "" : ", kept if " + s.when + " is not 0"));
+  }
+  if (!info.scalars.empty()) {
+    table.notes.push_back(fmt::format("scalars kept per {}: {}",
+                                      info.counts_per_group ? "group" : "parameter",
+                                      fmt::join(info.scalars, ", ")));
+  }
+  if (info.entries.size() > 1) {
+    table.notes.push_back(fmt::format("entries: {}", fmt::join(info.entries, ", ")));
+  }
+  for (const Format& f : kFormats) {
+    table.notes.push_back(fmt::format("{} {}, state {}: {} bytes per parameter and step",
+                                      to_string(f.param), "parameters and gradients",
+                                      to_string(f.state), bytes_per_element(name, f)));
+  }
+  table.notes.push_back("maximize is an option of every group, not of the rule");
+  return table;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app) {
+  struct State {
+    Output output;
+    std::string name;
+  };
+  auto state = std::make_shared<State>();
+  CLI::App* list = app.add_subcommand("list", "The optimizers: states, bytes, defaults, formula");
+  list->add_option("optimizer", state->name, "Show this one in full");
+  state->output.add_to(*list);
+  list->callback([state] {
+    state->output.emit(state->name.empty() ? overview() : in_full(state->name));
+  });
+}
+
+}  // namespace gallop::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "cli/common.h"
+#include "gallop/error.h"
+#include "lab/adam_grid.h"
+
+namespace gallop::cli {
+namespace {
+
+void add_adam_grid(CLI::App& suite) {
+  struct State {
+    Output output;
+    Where where;
+    lab::AdamGridOptions grid;
+    std::vector<std::string> with;
+  };
+  auto s = std::make_shared<State>();
+  s->grid.sampler.min_samples = 6;
+  s->grid.sampler.time_limit_s = 0.5;
+  CLI::App* grid = suite.add_subcommand(
+      "adam-grid", "Adam over 30 cells of tensor counts and sizes: compiled, unfused, single and "
+                   "multi, with a reading of the table");
+  grid->add_option("--optimizer", s->grid.optimizer, "Another optimizer than adam")
+      ->capture_default_str();
+  grid->add_option("--tensors", s->grid.tensors, "Tensor counts")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  grid->add_option("--size", s->grid.sizes, "Elements in each tensor")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  grid->add_option("--with", s->with, "Also run a peer here and merge its columns: torch")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"torch"}));
+  grid->add_option("--time-limit", s->grid.sampler.time_limit_s,
+                   "Seconds for each contender and cell")
+      ->capture_default_str();
+  s->where.add_to(*grid);
+  s->output.add_to(*grid);
+  grid->callback([s] {
+    s->where.check();
+    s->grid.threads = s->where.threads;
+    s->grid.sampler.seed = s->where.seed;
+    s->grid.with_torch = !s->with.empty();
+    s->output.emit(lab::adam_grid(s->grid));
+  });
+}
+
+}  // namespace
+
+void add_suite(CLI::App& app) {
+  CLI::App* suite = app.add_subcommand("suite", "Whole comparisons that people make by hand");
+  suite->require_subcommand(1);
+  add_adam_grid(*suite);
+}
+
+}  // namespace gallop::cli

@@ -1,0 +1,109 @@
+# Turns rule headers into kernels. Installed with the library: gallop_add_rule() is for users too.
+#
+#   gallop_add_rule(my_program my_rule.h)
+#
+# compiles the rule for every instruction set and registers it when my_program starts. The header
+# holds one struct; its file name is the rule's name. my_program links gallop::gallop.
+
+# Where core/, cpu/, optimizer/ and rules/ are found: in the source tree, or installed.
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/../src/core/rule.h)
+  get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+  set(GALLOP_RULE_INCLUDES ${root}/src ${root} CACHE INTERNAL "")
+else()
+  set(GALLOP_RULE_INCLUDES ${GALLOP_INSTALLED_INCLUDES}/gallop CACHE INTERNAL "")
+endif()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(GALLOP_ISAS baseline avx2 avx512 CACHE INTERNAL "")
+else()
+  set(GALLOP_ISAS baseline CACHE INTERNAL "")  # AArch64's baseline has NEON and fma
+endif()
+set(GALLOP_FLAGS_baseline "" CACHE INTERNAL "")
+set(GALLOP_FLAGS_avx2 -mavx2 -mfma -mf16c CACHE INTERNAL "")
+set(GALLOP_FLAGS_avx512 -march=skylake-avx512 -mprefer-vector-width=512 CACHE INTERNAL "")
+# Never -ffast-math; no contraction, so that every mode rounds alike; without -fno-math-errno a
+# square root does not vectorise.
+set(GALLOP_KERNEL_FLAGS -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-exceptions
+    -fno-rtti CACHE INTERNAL "")
+
+function(gallop_private_source target source flags)
+  set_source_files_properties(${source} PROPERTIES
+    COMPILE_OPTIONS "${flags}" INCLUDE_DIRECTORIES "${GALLOP_RULE_INCLUDES}")
+  target_sources(${target} PRIVATE ${source})
+endfunction()
+
+# Adds the kernels and the description of one rule to a target. REGISTER: announce it at start-up.
+function(gallop_rule_sources target header register)
+  get_filename_component(path ${header} ABSOLUTE)
+  get_filename_component(id ${header} NAME_WE)
+  file(STRINGS ${path} line REGEX "^struct [A-Za-z0-9_]+" LIMIT_COUNT 1)
+  if(NOT line)
+    message(FATAL_ERROR "${header}: no line begins with 'struct', expected the rule's struct")
+  endif()
+  string(REGEX REPLACE "^struct ([A-Za-z0-9_]+).*" "\\1" struct "${line}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+
+  set(dir ${CMAKE_CURRENT_BINARY_DIR}/rules.gen)
+  set(declare "")
+  set(pointers "")
+  foreach(isa IN LISTS GALLOP_ISAS)
+    file(CONFIGURE OUTPUT ${dir}/${id}.${isa}.cpp CONTENT
+"#include \"${path}\"
+#define GALLOP_RULE ${struct}
+#define GALLOP_RULE_ID ${id}
+#define GALLOP_ISA ${isa}
+#include \"cpu/rule_kernels.h\"
+")
+    gallop_private_source(${target} ${dir}/${id}.${isa}.cpp
+                          "${GALLOP_KERNEL_FLAGS};${GALLOP_FLAGS_${isa}}")
+    string(APPEND declare "extern const RuleKernels kernels_${id}_${isa};\n")
+    string(APPEND pointers "&cpu::kernels_${id}_${isa}, ")
+  endforeach()
+  set(announce "")
+  if(register)
+    set(announce "namespace { const bool registered = (gallop::register_rule(gallop::make_rule_${id}()), true); }\n")
+  endif()
+  file(CONFIGURE OUTPUT ${dir}/${id}.rule.cpp CONTENT
+"#include \"${path}\"
+#include \"optimizer/make_rule.h\"
+namespace gallop {
+namespace cpu {
+${declare}}
+static_assert(std::string_view(rules::${struct}::name) == \"${id}\", \"a rule's name is its file's name\");
+Rule make_rule_${id}();
+Rule make_rule_${id}() { return detail::make_rule<rules::${struct}>({${pointers}}); }
+}
+${announce}")
+  gallop_private_source(${target} ${dir}/${id}.rule.cpp "-ffp-contract=off")
+endfunction()
+
+function(gallop_add_rule target)
+  foreach(header IN LISTS ARGN)
+    gallop_rule_sources(${target} ${header} TRUE)
+  endforeach()
+endfunction()
+
+function(gallop_add_built_in_rules target)
+  set(list "")
+  foreach(header IN LISTS ARGN)
+    gallop_rule_sources(${target} ${header} FALSE)
+    get_filename_component(id ${header} NAME_WE)
+    string(APPEND list " X(${id})")
+  endforeach()
+  file(CONFIGURE OUTPUT generated/rule_list.gen.h CONTENT
+       "#pragma once\n#define GALLOP_FOREACH_RULE(X)${list}\n")
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+endfunction()
+
+function(gallop_add_toolkits target)
+  set(list "")
+  foreach(isa IN LISTS GALLOP_ISAS)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/rules.gen/toolkit.${isa}.cpp)
+    file(CONFIGURE OUTPUT ${source} CONTENT
+         "#define GALLOP_ISA ${isa}\n#include \"cpu/toolkit.inc\"\n")
+    gallop_private_source(${target} ${source} "${GALLOP_KERNEL_FLAGS};${GALLOP_FLAGS_${isa}}")
+    string(APPEND list " X(${isa})")
+  endforeach()
+  file(CONFIGURE OUTPUT generated/isa_list.gen.h CONTENT
+       "#pragma once\n#define GALLOP_FOREACH_ISA(X)${list}\n")
+endfunction()

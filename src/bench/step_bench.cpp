@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#include "bench/step_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "bench/ceiling.h"
+#include "check/data.h"
+#include "check/reference.h"
+#include "cpu/thread_pool.h"
+#include "gallop/error.h"
+
+namespace gallop::bench {
+namespace {
+
+constexpr double kSampleSeconds = 1e-3;
+constexpr double kLongStep = 5e-3;  // beyond this a step warms its own caches
+
+GroupOptions group_options(const StepContender& c) {
+  GroupOptions g;
+  g.hyper = c.hyper;
+  g.rounding = c.formats.rounding;
+  g.state = c.formats.state;
+  g.state_rounding = c.formats.state_rounding;
+  return g;
+}
+
+Options step_options(const StepContender& c, int threads) {
+  Options o;
+  o.mode = c.mode;
+  o.threads = threads;
+  o.clip_norm = c.clip_norm;
+  o.zero_grad = c.zero_grad;
+  return o;
+}
+
+// One contender with memory of its own.
+class Runner {
+ public:
+  Runner(const StepContender& c, const ShapeList& list, int threads)
+      : optimizer_(c.optimizer, step_options(c, threads)) {
+    std::vector<Param> params;
+    const size_t width = size_of(c.formats.param), grad_width = size_of(c.formats.grad);
+    for (const Shape& s : list.shapes) {
+      const int64_t n = s.elements();
+      const auto floats = [&](size_t w) { return (n * static_cast<int64_t>(w) + 67) / 4 + 16; };
+      memory_.push_back(touched_floats(floats(width), threads, 0.0f));
+      void* data = memory_.back().get();
+      memory_.push_back(touched_floats(floats(grad_width), threads, 0.0f));
+      void* grad = memory_.back().get();
+      fill(data, c.formats.param, n, 1, 1.0);
+      fill(grad, c.formats.grad, n, 2, 0.01);
+      params.push_back({s.name, s.dims, data, grad, c.formats.param, c.formats.grad, Role::other});
+    }
+    optimizer_.add_group(std::move(params), group_options(c));
+  }
+
+  const Optimizer& optimizer() const { return optimizer_; }
+  void run(int iterations) {
+    for (int i = 0; i < iterations; ++i) optimizer_.step();
+  }
+
+ private:
+  // A repeating pattern of normal values: the arithmetic must meet ordinary numbers, not zeros.
+  static void fill(void* data, DType type, int64_t n, uint64_t seed, double scale) {
+    const int64_t period = std::min<int64_t>(n, 65521);
+    check::Buffer pattern(type, period);
+    pattern.fill_normal(seed, scale);
+    const size_t width = size_of(type);
+    for (int64_t at = 0; at < n; at += period) {
+      std::memcpy(static_cast<char*>(data) + static_cast<size_t>(at) * width, pattern.data(),
+                  static_cast<size_t>(std::min(period, n - at)) * width);
+    }
+  }
+
+  std::vector<std::shared_ptr<float[]>> memory_;
+  Optimizer optimizer_;
+};
+
+Contender timed(std::string name, std::function<void(int)> run) {
+  const int iterations = calibrate_iterations(run, kSampleSeconds);
+  const double start = seconds_now();
+  run(1);
+  const bool is_long = seconds_now() - start > kLongStep;
+  // Other contenders ran in between: bring the caches back to what a loop of steps would find.
+  return {std::move(name), [run = std::move(run), iterations, is_long] {
+            if (!is_long) run(1);
+            return Batch{run, iterations}();
+          }};
+}
+
+lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimizer& o,
+                    const Measurement& m) {
+  const auto elements = static_cast<double>(bench.shapes.elements());
+  lab::Row row;
+  row.set("optimizer", c.optimizer).set("mode", to_string(c.mode));
+  row.set("shapes", bench.shapes.label).set("tensors", bench.shapes.shapes.size());
+  row.set("elements", bench.shapes.elements());
+  row.set("param", to_string(c.formats.param)).set("grad", to_string(c.formats.grad));
+  row.set("rounding", to_string(c.formats.rounding)).set("state", to_string(c.formats.state));
+  row.set("device", "cpu").set("isa", o.isa()).set("threads", bench.threads);
+  row.set("median_ms", m.summary.median * 1e3).set("p5_ms", m.summary.p5 * 1e3);
+  row.set("p95_ms", m.summary.p95 * 1e3);
+  row.set("ns_per_element", m.summary.median * 1e9 / elements);
+  row.set("bytes_per_element", static_cast<double>(o.bytes_per_step()) / elements);
+  row.set("gb_per_s", static_cast<double>(o.bytes_per_step()) / m.summary.median * 1e-9);
+  return row;
+}
+
+}  // namespace
+
+void check_contender(const StepContender& c, size_t tensors, int threads) {
+  const Rule& rule = find_rule(c.optimizer);
+  std::vector<double> hyper;
+  for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
+  for (const auto& [name, value] : c.hyper) {
+    if (const int knob = rule.info.knob(name); knob >= 0) {
+      hyper[static_cast<size_t>(knob)] = value;
+    }
+  }
+  std::vector<check::Buffer> params, grads;
+  std::vector<Param> list;
+  std::vector<check::Reference> references;
+  for (size_t i = 0; i < std::min<size_t>(tensors, 8); ++i) {
+    const auto n = static_cast<int64_t>(4099 + 257 * i);
+    params.emplace_back(c.formats.param, n).fill_normal(i, 1);
+    grads.emplace_back(c.formats.grad, n);
+    references.emplace_back(rule, c.formats, hyper);
+    list.push_back({fmt::format("t{}", i), {n}, params.back().data(), grads.back().data(),
+                    c.formats.param, c.formats.grad, Role::other});
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].data = params[i].data();
+    list[i].grad = grads[i].data();
+  }
+  StepContender plain = c;  // clipping and zeroing have tests of their own
+  plain.clip_norm = 0;
+  plain.zero_grad = false;
+  Optimizer optimizer(c.optimizer, step_options(plain, threads));
+  optimizer.add_group(list, group_options(c));
+  for (uint64_t step = 0; step < 2; ++step) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      grads[i].fill_normal(100 * step + i, 0.1);
+      references[i].before_step(optimizer, i, grads[i].data());
+    }
+    optimizer.step();
+    for (size_t i = 0; i < list.size(); ++i) {
+      references[i].advance();
+      std::string failure;
+      if (references[i].worst_after_step(optimizer, i, &failure) > 1) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("{} {} does not agree with the reference, so it is not timed: {}",
+                                c.optimizer, to_string(c.mode), failure));
+      }
+    }
+  }
+}
+
+std::vector<lab::Row> run_step_bench(const StepBench& given) {
+  StepBench bench = given;
+  if (bench.threads <= 0) bench.threads = cpu::default_threads();
+  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<Contender> contenders;
+  for (const StepContender& c : bench.contenders) {
+    check_contender(c, bench.shapes.shapes.size(), bench.threads);
+    runners.push_back(std::make_unique<Runner>(c, bench.shapes, bench.threads));
+    contenders.push_back(timed(c.optimizer, [r = runners.back().get()](int k) { r->run(k); }));
+  }
+  Read4Write3 ceiling(bench.shapes.elements(), bench.threads);
+  contenders.push_back(timed("ceiling", [&](int k) { ceiling.run(k); }));
+
+  const std::vector<Measurement> results = measure(contenders, bench.sampler);
+  const double ceiling_gb_s = ceiling.bytes() / results.back().summary.median * 1e-9;
+  std::vector<lab::Row> rows;
+  for (size_t i = 0; i < runners.size(); ++i) {
+    lab::Row row = result_row(bench.contenders[i], bench, runners[i]->optimizer(), results[i]);
+    const double gb_s = std::get<double>(*row.find("gb_per_s"));
+    row.set("ceiling_gb_per_s", ceiling_gb_s);
+    row.set("percent_of_ceiling", 100 * gb_s / ceiling_gb_s);
+    row.set("samples", results[i].summary.n).set("stopped_by", results[i].stopped_by);
+    row.set("spread_percent", 100 * results[i].relative_spread).set("check", "pass");
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace gallop::bench

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Test data in every storage format, read back by plain scalar code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gallop/types.h"
+
+namespace gallop::check {
+
+double read_element(const void* data, DType type, int64_t i);
+void write_element(void* data, DType type, int64_t i, double value);  // rounds to nearest
+
+// Half the distance between neighbours of `type` around x; twice that bounds stochastic rounding.
+double half_spacing(DType type, double x);
+
+// Elements of one dtype; unaligned: starts one element past a 64-byte boundary.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(DType type, int64_t n, bool unaligned = false);
+  void* data() { return bytes_.data() + offset_; }
+  const void* data() const { return bytes_.data() + offset_; }
+  int64_t size() const { return n_; }
+  DType type() const { return type_; }
+  double at(int64_t i) const { return read_element(data(), type_, i); }
+  void set(int64_t i, double v) { write_element(data(), type_, i, v); }
+  // Normally distributed values times scale, the same for the same seed in every format but for
+  // rounding. The bytes around the elements are checked by guards_intact.
+  void fill_normal(uint64_t seed, double scale);
+  bool guards_intact() const;
+
+ private:
+  DType type_ = DType::f32;
+  int64_t n_ = 0;
+  size_t offset_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace gallop::check

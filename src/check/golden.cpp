@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#include "check/golden.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "gallop/error.h"
+#include "gallop/optimizer.h"
+#include "io/safetensors.h"
+
+namespace gallop::check {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kRelative = 1e-5, kAbsolute = 1e-7;
+
+struct Skip {
+  std::string why;
+};
+
+struct Errors {
+  double absolute = 0, relative = 0, over_bound = 0;
+  std::string worst;
+
+  void add(const std::string& what, double got, double want) {
+    const double error = std::abs(got - want);
+    absolute = std::max(absolute, error);
+    if (want != 0) relative = std::max(relative, error / std::abs(want));
+    const double ratio = error / (kRelative * std::abs(want) + kAbsolute);
+    if (!(ratio <= over_bound)) {
+      over_bound = std::isnan(ratio) ? INFINITY : ratio;
+      worst = fmt::format("{} is {:.9g}, recorded {:.9g}", what, got, want);
+    }
+  }
+};
+
+std::string meta(const io::SafetensorsFile& f, const std::string& key,
+                 const std::string& fallback) {
+  const auto it = f.metadata().find(key);
+  return it == f.metadata().end() ? fallback : it->second;
+}
+
+std::vector<float> floats(const io::SafetensorsFile& f, const std::string& key) {
+  const io::TensorView* t = f.find(key);
+  if (t == nullptr) throw Skip{fmt::format("tensor '{}' is missing", key)};
+  if (t->dtype != "F32") throw Skip{fmt::format("tensor '{}' is {}", key, t->dtype)};
+  std::vector<float> out(t->bytes / 4);
+  std::memcpy(out.data(), t->data, t->bytes);
+  return out;
+}
+
+// Our name for an optimizer of a file, which may lack our underscores.
+std::string our_rule(const std::string& name) {
+  for (const std::string& rule : rule_names()) {
+    std::string bare = rule;
+    std::erase(bare, '_');
+    if (rule == name || bare == name) return rule;
+  }
+  if (name.ends_with("8bit")) throw Skip{"8-bit state is not in this build"};
+  if (name == "codec") throw Skip{"a table, not a run"};
+  throw Skip{fmt::format("optimizer '{}' is not in this build", name)};
+}
+
+// Lists become numbered knobs: betas [a, b] is beta1, beta2. Words become their index.
+void add_hyper(const RuleInfo& rule, const std::string& key, const json& value, GroupOptions& out) {
+  if (key == "maximize") {
+    out.maximize = value.get<bool>();
+    return;
+  }
+  if (value.is_array()) {
+    const std::string stem = key.ends_with('s') ? key.substr(0, key.size() - 1) : key;
+    for (size_t i = 0; i < value.size(); ++i) {
+      add_hyper(rule, stem + std::to_string(i + 1), value[i], out);
+    }
+    return;
+  }
+  const int knob = rule.knob(key);
+  if (knob < 0) throw Skip{fmt::format("hyper-parameter '{}' is not one of ours", key)};
+  if (value.is_string()) {
+    const auto& choices = rule.knobs[static_cast<size_t>(knob)].choices;
+    const auto it = std::find(choices.begin(), choices.end(), value.get<std::string>());
+    if (it == choices.end()) throw Skip{fmt::format("{} '{}'", key, value.get<std::string>())};
+    out.hyper.emplace_back(key, static_cast<double>(it - choices.begin()));
+  } else {
+    out.hyper.emplace_back(key, value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0)
+                                                   : value.get<double>());
+  }
+}
+
+// Where a re-implementation was recorded that departs from the authors' formula, theirs wins.
+void skip_departures(const std::string& rule, const std::string& source) {
+  if (rule == "ademamix" && source.find("kozistr") != std::string::npos) {
+    throw Skip{"recorded from a re-implementation that divides the slow average by 1-beta1^t too"};
+  }
+}
+
+class Replay {
+ public:
+  explicit Replay(const std::string& path, int threads)
+      : file_(io::SafetensorsFile::open(path)), threads_(threads) {}
+
+  std::string optimizer() const { return meta(file_, "optimizer", ""); }
+
+  Errors run() {
+    const std::string rule = our_rule(optimizer());
+    skip_departures(rule, meta(file_, "source", ""));
+    Options options;
+    options.threads = threads_;
+    Optimizer opt(rule, options);
+    GroupOptions group;
+    for (const char* key : {"hyper", "step_args"}) {
+      const json hyper = json::parse(meta(file_, key, "{}"));
+      for (const auto& [name, value] : hyper.items()) {
+        add_hyper(opt.rule(), name, value, group);
+      }
+    }
+    for (size_t i = 0; file_.find(fmt::format("p.{}", i)) != nullptr; ++i) {
+      params_.push_back(floats(file_, fmt::format("p.{}", i)));
+    }
+    std::vector<Param> params;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const std::string name = fmt::format("p.{}", i);
+      params.push_back({name, file_.find(name)->shape, params_[i].data()});
+    }
+    opt.add_group(params, group);
+    const int steps = std::stoi(meta(file_, "steps", "0"));
+    const int hessian_every = std::stoi(meta(file_, "hess_every", "0"));
+    for (int t = 1; t <= steps; ++t) {
+      use_gradients(opt, "g", t);
+      opt.step();
+      if (hessian_every > 0 && file_.find(fmt::format("gh.{}.0", t)) != nullptr) {
+        use_gradients(opt, "gh", t);
+        opt.run("hessian");
+      }
+      compare(opt, t);
+    }
+    if (compared_ == 0) throw Skip{"no recorded parameters to compare with"};
+    return errors_;
+  }
+
+ private:
+  void use_gradients(Optimizer& opt, const char* kind, int t) {
+    grads_.resize(params_.size());
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const std::string key = fmt::format("{}.{}.{}", kind, t, i);
+      const bool there = file_.find(key) != nullptr;
+      if (there) grads_[i] = floats(file_, key);
+      opt.set_grad(i, there ? grads_[i].data() : nullptr);
+    }
+  }
+
+  void compare(const Optimizer& opt, int t) {
+    for (size_t i = 0; i < params_.size(); ++i) {
+      compare_one(fmt::format("p.{}.after.{}", i, t), params_[i].data(), params_[i].size());
+      for (const StateView& s : opt.states(i)) {
+        compare_one(fmt::format("{}.{}.after.{}", s.name, i, t), static_cast<float*>(s.data),
+                    static_cast<size_t>(s.size));
+      }
+    }
+  }
+  void compare_one(const std::string& key, const float* got, size_t n) {
+    if (file_.find(key) == nullptr) return;
+    const std::vector<float> want = floats(file_, key);
+    if (want.size() != n) throw Skip{fmt::format("tensor '{}' has another size", key)};
+    for (size_t i = 0; i < n; ++i) errors_.add(fmt::format("{}[{}]", key, i), got[i], want[i]);
+    ++compared_;
+  }
+
+  io::SafetensorsFile file_;
+  int threads_;
+  int compared_ = 0;
+  std::vector<std::vector<float>> params_, grads_;
+  Errors errors_;
+};
+
+lab::Row replay_row(Replay& replay, const std::string& file) {
+  lab::Row row;
+  row.set("file", file).set("optimizer", replay.optimizer());
+  try {
+    const Errors e = replay.run();
+    row.set("status", e.over_bound <= 1 ? "pass" : "fail");
+    row.set("max_abs_error", e.absolute).set("max_rel_error", e.relative);
+    row.set("tolerance", fmt::format("{:g} relative + {:g}", kRelative, kAbsolute));
+    row.set("worst_over_bound", e.over_bound);
+    if (e.over_bound > 1) row.set("detail", e.worst);
+  } catch (const Skip& skip) {
+    row.set("status", "skip").set("max_abs_error", nullptr).set("max_rel_error", nullptr);
+    row.set("tolerance", nullptr).set("worst_over_bound", nullptr).set("detail", skip.why);
+  }
+  return row;
+}
+
+}  // namespace
+
+lab::Table replay_goldens(const std::string& dir, const std::string& only, int threads) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(dir)) {
+    throw Error(ErrorCode::io, fmt::format("{} is not a folder, expected recorded runs", dir));
+  }
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  const std::regex pattern(only, std::regex::ECMAScript);
+  lab::Table table;
+  table.title = "recorded runs of other implementations";
+  for (const fs::path& path : files) {
+    Replay replay(path.string(), threads);
+    if (!std::regex_search(replay.optimizer(), pattern)) continue;
+    table.rows.push_back(replay_row(replay, path.filename().string()));
+  }
+  if (table.rows.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} holds no recorded run whose optimizer matches '{}'", dir, only));
+  }
+  return table;
+}
+
+}  // namespace gallop::check

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "check/reference.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/convert.h"
+#include "check/data.h"
+
+namespace gallop::check {
+namespace {
+
+// First-order bounds, products of errors left out: a little slack for them.
+constexpr double kSlack = 1.05;
+
+double roundoff(DType param) { return param == DType::f64 ? 0x1p-53 : 0x1p-24; }
+
+}  // namespace
+
+Reference::Reference(const Rule& rule, const Formats& formats, std::vector<double> hyper)
+    : rule_(rule),
+      formats_(formats),
+      hyper_(std::move(hyper)),
+      present_(rule.present_states(hyper_.data())),
+      scalars_(rule.scalars) {
+  scalars_.resize(detail::kMaxScalars);
+}
+
+int64_t Reference::next_judged(int64_t i, int64_t n) {
+  const bool sparse = n > kAllJudged && i >= kEnds && i + kStride < n - kEnds;
+  return i + (sparse ? kStride : 1);
+}
+
+double Reference::value_before(const Optimizer& o, size_t param, int64_t i) const {
+  const Param& p = o.param(param);
+  const void* low = o.low_bits(param);
+  if (low != nullptr && formats_.rounding == Rounding::master) {
+    return read_element(low, DType::f32, i);
+  }
+  if (low != nullptr) {
+    const auto at = static_cast<size_t>(i);
+    return join_float(static_cast<const Half*>(p.data)[at], static_cast<const Half*>(low)[at]);
+  }
+  return read_element(p.data, p.dtype, i);
+}
+
+void Reference::before_step(const Optimizer& optimizer, size_t param, const void* grad) {
+  const Param& p = optimizer.param(param);
+  const size_t width = 1 + rule_.info.states.size();
+  int64_t n = 1;
+  for (int64_t d : p.shape) n *= d;
+  wanted_.clear();
+  double coef[detail::kMaxCoefs];
+  std::vector<double> scalars = scalars_;
+  rule_.coef(hyper_.data(), clock_, scalars.data(), coef);
+  const auto views = optimizer.states(param);
+  for (int64_t i = 0; i < n; i = next_judged(i, n)) {
+    wanted_.resize(wanted_.size() + width, Bounded::exact(0));
+    Bounded* at = wanted_.data() + wanted_.size() - width;
+    at[0] = Bounded::exact(value_before(optimizer, param, i));
+    size_t view = 0;
+    for (size_t j = 0; j + 1 < width; ++j) {
+      if (!(present_ >> j & 1)) continue;
+      const StateView& v = views[view++];
+      at[1 + j] = Bounded::exact(read_element(v.data, v.dtype, i));
+    }
+    const Bounded g = Bounded::exact(read_element(grad, p.grad_dtype, i));
+    rule_.reference(0, at, g, at + 1, coef);
+  }
+}
+
+double Reference::judge(double got, const Bounded& want, DType type, bool stochastic) const {
+  if (!std::isfinite(want.value)) return std::isfinite(got) ? kInfinity : 0;
+  if (!std::isfinite(want.error)) return 0;
+  const double reach = std::abs(want.value) + want.error * roundoff(formats_.param);
+  const double stored = half_spacing(type, reach) * (stochastic ? 2 : 1);
+  // An fp64 reference rounds like the kernel it judges, so both errors count.
+  const double both = formats_.param == DType::f64 ? 2 : 1;
+  const double bound = kSlack * both * want.error * roundoff(formats_.param) + stored + 0x1p-149;
+  const double error = std::abs(got - want.value);
+  // Beyond the largest value a format holds, infinity is the right answer.
+  if (std::isinf(got) && reach > (type == DType::f16 ? 65504 : 3.38e38)) return 0;
+  return std::isnan(error) ? kInfinity : error / bound;
+}
+
+double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
+                                   std::string* failure) const {
+  const Param& p = optimizer.param(param);
+  const size_t width = 1 + rule_.info.states.size();
+  const bool low = optimizer.low_bits(param) != nullptr;
+  const auto views = optimizer.states(param);
+  double worst = 0;
+  const auto note = [&](double ratio, const std::string& what, int64_t i, double got, double want) {
+    if (ratio > 1 && worst <= 1 && failure != nullptr) {
+      *failure = fmt::format("{}[{}] is {:.9g}, expected {:.9g} ({:.3g} times the bound)", what, i,
+                             got, want, ratio);
+    }
+    worst = std::max(worst, ratio);
+  };
+  int64_t n = 1, element = 0;
+  for (int64_t d : p.shape) n *= d;
+  for (const Bounded* want = wanted_.data(); element < n;
+       element = next_judged(element, n), want += width) {
+    const double got = value_before(optimizer, param, element);
+    note(judge(got, want[0], low ? DType::f32 : p.dtype,
+               formats_.rounding == Rounding::stochastic && size_of(p.dtype) == 2),
+         "parameter", element, got, want[0].value);
+    if (formats_.rounding == Rounding::master && low) {
+      Half rounded = 0;
+      write_element(&rounded, p.dtype, 0, got);
+      const double copy = read_element(p.data, p.dtype, element);
+      const double expected = read_element(&rounded, p.dtype, 0);
+      note(copy == expected || std::isnan(expected) ? 0 : kInfinity, "16-bit copy", element, copy,
+           expected);
+    }
+    size_t view = 0;
+    for (size_t j = 0; j + 1 < width; ++j) {
+      if (!(present_ >> j & 1)) continue;
+      const StateView& v = views[view++];
+      const double state = read_element(v.data, v.dtype, element);
+      const bool random =
+          v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
+      note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
+    }
+  }
+  return worst;
+}
+
+void Reference::advance() {
+  double coef[detail::kMaxCoefs];
+  rule_.coef(hyper_.data(), clock_, scalars_.data(), coef);
+  clock_ = {clock_.t + 1, false};
+}
+
+}  // namespace gallop::check

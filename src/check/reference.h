@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/sweep.h"
+#include "gallop/optimizer.h"
+#include "optimizer/rule.h"
+
+namespace gallop::check {
+
+// What one step must give, element by element, from what is stored before it. Of tensors beyond
+// kAllJudged elements, both ends and every seventh element between are judged: 7 shares no factor
+// with any vector width or block.
+class Reference {
+ public:
+  static constexpr int64_t kAllJudged = 20000, kEnds = 2000, kStride = 7;
+
+  Reference(const Rule& rule, const Formats& formats, std::vector<double> hyper);
+
+  // Reads parameter and states as they are before the step (for the first one, states are zero).
+  void before_step(const Optimizer& optimizer, size_t param, const void* grad);
+  // Largest error divided by its bound over parameter and states (above 1: wrong); on failure says
+  // which element of what.
+  double worst_after_step(const Optimizer& optimizer, size_t param, std::string* failure) const;
+  // Moves on to the next step's coefficients.
+  void advance();
+
+ private:
+  static int64_t next_judged(int64_t i, int64_t n);
+  double value_before(const Optimizer& o, size_t param, int64_t i) const;
+  double judge(double got, const Bounded& want, DType type, bool stochastic) const;
+
+  const Rule& rule_;
+  Formats formats_;
+  std::vector<double> hyper_;
+  unsigned present_;
+  Clock clock_{1, true};
+  std::vector<double> scalars_;
+  std::vector<Bounded> wanted_;  // per judged element: the parameter, then the states
+};
+
+}  // namespace gallop::check

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+#include "check/sweep.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <regex>
+
+#include "check/data.h"
+#include "check/reference.h"
+#include "cpu/isa.h"
+#include "cpu/thread_pool.h"
+#include "gallop/error.h"
+#include "lab/progress.h"
+
+namespace gallop::check {
+namespace {
+
+// A rule with one choice of its optional states.
+struct Variant {
+  const Rule* rule;
+  Hyper hyper;
+  std::string name;
+};
+
+// A value that switches a knob on.
+double switched_on(const KnobInfo& k) { return k.whole ? 1 : 0.9; }
+
+std::vector<Variant> variants_of(const Rule& rule) {
+  std::vector<std::string> switches;
+  for (const StateInfo& s : rule.info.states) {
+    if (!s.when.empty()) switches.push_back(s.when);
+  }
+  std::vector<Variant> out;
+  for (size_t mask = 0; mask < size_t{1} << switches.size(); ++mask) {
+    Variant v{&rule, {}, rule.info.name};
+    for (size_t i = 0; i < switches.size(); ++i) {
+      const KnobInfo& k = rule.info.knobs[static_cast<size_t>(rule.info.knob(switches[i]))];
+      v.hyper.emplace_back(k.name, mask >> i & 1 ? switched_on(k) : 0);
+      if (mask >> i & 1) v.name += "+" + k.name;
+    }
+    // Decay must be seen to work, also where it is off by default.
+    if (rule.info.knob("weight_decay") >= 0) v.hyper.emplace_back("weight_decay", 0.05);
+    out.push_back(std::move(v));
+  }
+  return out;
+}
+
+std::vector<double> full_hyper(const Variant& v) {
+  std::vector<double> out;
+  for (const KnobInfo& k : v.rule->info.knobs) out.push_back(k.value);
+  for (const auto& [name, value] : v.hyper) {
+    out[static_cast<size_t>(v.rule->info.knob(name))] = value;
+  }
+  return out;
+}
+
+struct Verdict {
+  int64_t cases = 0;
+  double worst = 0;
+  std::string failure;
+};
+
+// Two steps at one size and alignment, NaN and Inf among the gradients.
+void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uint64_t seed,
+              Verdict& verdict) {
+  Buffer param(f.param, n, unaligned), grad(f.grad, n, unaligned);
+  param.fill_normal(seed, 1);
+  const std::string where = fmt::format("{} {} n={}{}", v.name, to_string(f), n,
+                                        unaligned ? " unaligned" : "");
+  Options options;
+  options.threads = 1;
+  options.seed = seed;
+  // Memory that is used again and again need not be mapped anew for each of thousands of cases.
+  options.allocator = {[](size_t bytes, void*) { return std::aligned_alloc(64, bytes); },
+                       [](void* p, size_t, void*) { std::free(p); }};
+  Optimizer optimizer(v.rule->info.name, options);
+  GroupOptions group;
+  group.hyper = v.hyper;
+  group.rounding = f.rounding;
+  group.state = f.state;
+  group.state_rounding = f.state_rounding;
+  optimizer.add_group({{"p", {n}, param.data(), grad.data(), f.param, f.grad, Role::other}},
+                      group);
+  Reference reference(*v.rule, f, full_hyper(v));
+  for (int step = 0; step < 2; ++step) {
+    grad.fill_normal(seed + 1 + static_cast<uint64_t>(step), step == 0 ? 0.1 : 0.03);
+    if (n > 100) {
+      grad.set(3, __builtin_nan(""));
+      grad.set(n - 2, kInfinity);
+      grad.set(7, 0);
+    }
+    const bool judged = step == 1 || n < 100000;
+    if (judged) reference.before_step(optimizer, 0, grad.data());
+    optimizer.step();
+    reference.advance();
+    if (!judged) continue;
+    std::string failure;
+    const double worst = reference.worst_after_step(optimizer, 0, &failure);
+    verdict.worst = std::max(verdict.worst, worst);
+    if (worst > 1 && verdict.failure.empty()) {
+      verdict.failure = fmt::format("{} step {}: {}", where, step + 1, failure);
+    }
+  }
+  if (!(param.guards_intact() && grad.guards_intact()) && verdict.failure.empty()) {
+    verdict.failure = where + ": wrote outside its memory";
+    verdict.worst = kInfinity;
+  }
+  ++verdict.cases;
+}
+
+void run_formats(const Variant& v, const SweepOptions& o, Verdict& verdict) {
+  const std::vector<Formats> formats = all_formats();
+  std::vector<Verdict> each(formats.size());
+  const auto count = static_cast<int>(formats.size());
+  // Formats are spread over threads; the optimizers inside then find the pool busy.
+  std::atomic<int> next{0};
+  auto work = [&](int, int) {
+    for (int i = next++; i < count; i = next++) {
+      for (int64_t n : o.sizes) {
+        for (bool unaligned : {false, true}) {
+          const auto at = static_cast<size_t>(i);
+          run_case(v, formats[at], n, unaligned, o.seed + 100 * at, each[at]);
+        }
+      }
+    }
+  };
+  cpu::ThreadPool::instance().run(o.threads > 0 ? o.threads : cpu::default_threads(), work);
+  for (const Verdict& e : each) {
+    verdict.cases += e.cases;
+    verdict.worst = std::max(verdict.worst, e.worst);
+    if (verdict.failure.empty()) verdict.failure = e.failure;
+  }
+}
+
+// GALLOP_FORCE_ISA for the time of a scope: the optimizers inside choose as a user's would.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(const std::string& isa) {
+    const char* before = std::getenv("GALLOP_FORCE_ISA");
+    if (before != nullptr) before_ = before;
+    setenv("GALLOP_FORCE_ISA", isa.c_str(), 1);
+  }
+  ~ForcedIsa() {
+    before_.empty() ? unsetenv("GALLOP_FORCE_ISA")
+                    : setenv("GALLOP_FORCE_ISA", before_.c_str(), 1);
+  }
+  ForcedIsa(const ForcedIsa&) = delete;
+  ForcedIsa& operator=(const ForcedIsa&) = delete;
+
+ private:
+  std::string before_;
+};
+
+}  // namespace
+
+std::string to_string(const Formats& f) {
+  std::string text = fmt::format("param={} grad={}", gallop::to_string(f.param),
+                                 gallop::to_string(f.grad));
+  if (size_of(f.param) == 2) text += fmt::format(" rounding={}", gallop::to_string(f.rounding));
+  text += fmt::format(" state={}", f.param == DType::f64 ? "fp64" : gallop::to_string(f.state));
+  if (f.state == StateFormat::bf16) text += fmt::format("/{}", gallop::to_string(f.state_rounding));
+  return text;
+}
+
+std::vector<Formats> all_formats() {
+  using enum Rounding;
+  const std::vector<std::pair<DType, Rounding>> params = {
+      {DType::f32, nearest},    {DType::bf16, nearest},   {DType::bf16, stochastic},
+      {DType::bf16, master},    {DType::bf16, remainder}, {DType::f16, nearest},
+      {DType::f16, stochastic}, {DType::f16, master}};
+  const std::vector<std::pair<StateFormat, Rounding>> states = {
+      {StateFormat::f32, nearest}, {StateFormat::bf16, nearest}, {StateFormat::bf16, stochastic}};
+  std::vector<Formats> out = {{DType::f64, DType::f64, nearest, StateFormat::f32, nearest}};
+  for (const auto& [param, rounding] : params) {
+    for (DType grad : {DType::f32, DType::bf16, DType::f16}) {
+      for (const auto& [state, state_rounding] : states) {
+        out.push_back({param, grad, rounding, state, state_rounding});
+      }
+    }
+  }
+  return out;
+}
+
+lab::Table sweep(const SweepOptions& o) {
+  std::regex only;
+  try {
+    only = std::regex(o.only, std::regex::ECMAScript);
+  } catch (const std::regex_error& e) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("'{}' is not a regular expression: {}", o.only, e.what()));
+  }
+  std::vector<Variant> variants;
+  for (const std::string& name : rule_names()) {
+    if (!std::regex_search(name, only)) continue;
+    for (Variant& v : variants_of(find_rule(name))) variants.push_back(std::move(v));
+  }
+  if (variants.empty()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("no optimizer matches '{}'", o.only));
+  }
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  std::vector<std::string> isas = o.isas;
+  if (isas.empty()) {
+    for (const cpu::Toolkit* t : cpu::toolkits()) {
+      if (cpu::runs_here(t->isa)) isas.emplace_back(t->isa);
+    }
+  }
+
+  lab::Table table;
+  table.title = "kernels against the double-precision reference";
+  table.columns = {"optimizer", "isa", "status", "cases", "worst_over_bound", "detail"};
+  lab::Progress progress("check", static_cast<int64_t>(variants.size() * isas.size()));
+  for (const Variant& v : variants) {
+    for (const std::string& isa : isas) {
+      const ForcedIsa forced(isa);
+      Verdict verdict;
+      run_formats(v, o, verdict);
+      lab::Row row;
+      row.set("optimizer", v.name).set("isa", isa);
+      row.set("status", verdict.worst <= 1 ? "pass" : "fail").set("cases", verdict.cases);
+      row.set("worst_over_bound", verdict.worst);
+      if (!verdict.failure.empty()) row.set("detail", verdict.failure);
+      table.rows.push_back(std::move(row));
+      progress.advance(1, v.name);
+    }
+  }
+  return table;
+}
+
+}  // namespace gallop::check

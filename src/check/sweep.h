@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Every rule, on every instruction set, in every format, at awkward sizes, against the reference.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gallop/types.h"
+#include "lab/row.h"
+
+namespace gallop::check {
+
+struct Formats {
+  DType param, grad;
+  Rounding rounding;
+  StateFormat state;
+  Rounding state_rounding;
+};
+
+std::string to_string(const Formats& f);
+std::vector<Formats> all_formats();
+
+struct SweepOptions {
+  std::string only;  // regular expression, searched in the optimizer's name
+  std::vector<int64_t> sizes = {0, 1, 255, 256, 257, 1003, 1000003};
+  std::vector<std::string> isas;  // empty: all that run here
+  int threads = 0;
+  uint64_t seed = 1;
+};
+
+// One row per rule, variant and instruction set: status, cases, worst error over its bound.
+lab::Table sweep(const SweepOptions& options);
+
+}  // namespace gallop::check

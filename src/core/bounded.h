@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// A double that carries a bound on the error of the same computation done in a shorter format: the
+// reference. Instantiating a rule with it gives every result together with how far a correct kernel
+// may be from it, so that no tolerance is guessed.
+#pragma once
+
+#include "core/rule.h"
+
+namespace gallop {
+
+struct Bounded {
+  double value;
+  double error;  // in units of the short format's roundoff
+
+  // A coefficient, rounded once to the short format.
+  Bounded(double x = 0) : value(x), error(abs(x)) {}  // NOLINT(google-explicit-constructor)
+  Bounded(double x, double e) : value(x), error(e) {}
+  static Bounded exact(double x) { return {x, 0}; }
+
+  // Where an error decides between two outcomes, fp32's roundoff is assumed.
+  static constexpr double kRoundoff = 1.0 / (1 << 24);
+};
+
+inline Bounded operator+(Bounded a, Bounded b) {
+  const double v = a.value + b.value;
+  return {v, a.error + b.error + abs(v)};
+}
+inline Bounded operator-(Bounded a) { return {-a.value, a.error}; }
+inline Bounded operator-(Bounded a, Bounded b) { return a + -b; }
+inline Bounded operator*(Bounded a, Bounded b) {
+  const double v = a.value * b.value;
+  // The last product matters where a value is zero by cancellation and then squared.
+  return {v, abs(a.value) * b.error + abs(b.value) * a.error + abs(v) +
+                 a.error * b.error * Bounded::kRoundoff};
+}
+inline Bounded operator/(Bounded a, Bounded b) {
+  const double v = a.value / b.value;
+  if (b.error * Bounded::kRoundoff * 2 > abs(b.value)) return {v, kInfinity};
+  return {v, (a.error + abs(v) * b.error) / abs(b.value) + abs(v)};
+}
+// Covers one rounding (fused) and two (not fused).
+inline Bounded fma(Bounded a, Bounded b, Bounded c) { return a * b + c; }
+inline Bounded sqrt(Bounded a) {
+  const double v = sqrt(a.value), e = a.error * Bounded::kRoundoff;
+  if (a.value < 2 * e) return {v, sqrt(abs(a.value) + e) / Bounded::kRoundoff};
+  return {v, v == 0 ? 0 : a.error / (2 * v) + v};
+}
+inline Bounded abs(Bounded a) { return {abs(a.value), a.error}; }
+inline Bounded sign(Bounded a) {
+  const bool sure = abs(a.value) > a.error * Bounded::kRoundoff || (a.value == 0 && a.error == 0);
+  return {sign(a.value), sure ? 0 : 2 / Bounded::kRoundoff};
+}
+inline Bounded max(Bounded a, Bounded b) { return {max(a.value, b.value), max(a.error, b.error)}; }
+inline Bounded min(Bounded a, Bounded b) { return {min(a.value, b.value), max(a.error, b.error)}; }
+
+}  // namespace gallop

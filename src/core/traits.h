@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Reads a rule's declarations at compile time and fills in what it left out.
+#pragma once
+
+#include "core/rule.h"
+
+namespace gallop::detail {
+
+inline constexpr int kMaxStates = 6;
+inline constexpr int kMaxCoefs = 16;
+inline constexpr int kMaxScalars = 4;
+
+template <class R>
+inline constexpr int kStates = static_cast<int>(sizeof(R::states) / sizeof(State));
+
+template <class R>
+constexpr int optional_count() {
+  int n = 0;
+  for (const State& s : R::states) n += s.when != nullptr;
+  return n;
+}
+
+// Kernels are compiled for every subset of a rule's optional states; V counts the subsets.
+template <class R>
+inline constexpr int kVariants = 1 << optional_count<R>();
+
+template <class R>
+constexpr unsigned variant_states(int variant) {
+  unsigned present = 0;
+  int bit = 0;
+  for (int j = 0; j < kStates<R>; ++j) {
+    const bool kept = R::states[j].when == nullptr || (variant >> bit & 1);
+    if (R::states[j].when != nullptr) ++bit;
+    if (kept) present |= 1u << j;
+  }
+  return present;
+}
+
+template <class R>
+constexpr int entry_count() {
+  if constexpr (requires { R::entries[0]; }) {
+    return static_cast<int>(sizeof(R::entries) / sizeof(Entry));
+  } else {
+    return 1;
+  }
+}
+
+template <class R>
+constexpr Entry entry_at(int e) {
+  if constexpr (requires { R::entries[0]; }) {
+    return R::entries[e];
+  } else {
+    return {"step", ~0u};
+  }
+}
+
+template <class R>
+constexpr Counting counting() {
+  if constexpr (requires { R::counting; }) {
+    return R::counting;
+  } else {
+    return Counting::per_param;
+  }
+}
+
+template <class R>
+using CoefOf = typename R::template Coef<double>;
+
+template <class R>
+inline constexpr int kCoefs = static_cast<int>(sizeof(CoefOf<R>) / sizeof(double));
+
+// Calls the rule's formula number E.
+template <class R, int E, class T, class K>
+GALLOP_FN T apply(T p, T g, T (&s)[kStates<R>], const K& k) {
+  if constexpr (entry_count<R>() > 1) {
+    return R::template update<E>(p, g, s, k);
+  } else {
+    return R::update(p, g, s, k);
+  }
+}
+
+// Coefficients are computed in double and rounded once to the precision of the kernel.
+template <class R, class T>
+GALLOP_FN typename R::template Coef<T> narrow(const double* from) {
+  typename R::template Coef<T> k;
+  static_assert(sizeof k == kCoefs<R> * sizeof(T), "a Coef<T> holds members of type T only");
+  static_assert(kCoefs<R> <= kMaxCoefs && kStates<R> <= kMaxStates);
+  T* to = reinterpret_cast<T*>(&k);
+  for (int i = 0; i < kCoefs<R>; ++i) to[i] = static_cast<T>(from[i]);
+  return k;
+}
+
+}  // namespace gallop::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "cpu/isa.h"
+#include "cpu/thread_pool.h"
+
+namespace gallop::cpu {
+namespace {
+
+// A thread costs about as much to wake as it takes to update this many elements.
+constexpr Index kMinBlocksPerThread = 16;
+// Gradients are zeroed while their cache lines are still in the first-level caches.
+constexpr Index kZeroingBlocks = 16;
+// Fixed, so that sums do not depend on how the work is shared out.
+constexpr Index kSumBlocks = 64;
+
+Index blocks_of(Index n) { return (n + kBlock - 1) / kBlock; }
+
+int bytes_of(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2; }
+
+Path path_of(const Tensor& t) {
+  if (t.param_storage == Storage::f64) return Path::f64;
+  bool plain = t.param_storage == Storage::f32 && t.grad_storage == Storage::f32;
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (t.present >> j & 1) plain = plain && t.state_storage[j] == Storage::f32;
+  }
+  return plain ? Path::f32 : Path::blocks;
+}
+
+Index elements(const Tensor& t, Index first_block, Index blocks) {
+  return std::min(t.n - first_block * kBlock, blocks * kBlock);
+}
+
+void* offset(void* p, Index bytes) { return p == nullptr ? p : static_cast<char*>(p) + bytes; }
+
+}  // namespace
+
+Backend::Backend(const Rule& rule, int threads)
+    : rule_(rule),
+      isa_(choose_isa()),
+      threads_(threads > 0 ? threads : default_threads()),
+      tools_(*toolkits()[static_cast<size_t>(isa_)]) {}
+
+std::string_view Backend::isa() const { return rule_.cpu[static_cast<size_t>(isa_)]->isa; }
+
+void Backend::reserve(size_t tensors, Index blocks) {
+  ends_.reserve(tensors);
+  partials_.reserve(tensors + static_cast<size_t>(blocks / kSumBlocks));
+}
+
+template <class F>
+void Backend::share_out(std::span<const Job> jobs, Index unit, F f) {
+  const auto units = [unit](const Job& job) {
+    return (blocks_of(job.tensor->n) + unit - 1) / unit;
+  };
+  ends_.clear();
+  Index total = 0;
+  for (const Job& job : jobs) ends_.push_back(total += units(job));
+  // Contiguous, equal shares: a thread meets the same elements, in its own cache, step after step.
+  auto share = [&](int i, int count) {
+    Index at = total * i / count;
+    const Index last = total * (i + 1) / count;
+    auto end = std::upper_bound(ends_.begin(), ends_.end(), at);
+    for (; at < last; ++end) {
+      const Job& job = jobs[static_cast<size_t>(end - ends_.begin())];
+      const Index start = *end - units(job), stop = std::min(last, *end);
+      if (at < stop) f(job, Piece{(at - start) * unit, (stop - at) * unit, at});
+      at = stop;
+    }
+  };
+  const Index useful = std::max<Index>(1, total * unit / kMinBlocksPerThread);
+  ThreadPool::instance().run(static_cast<int>(std::min<Index>(threads_, useful)), share);
+}
+
+KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Index blocks) const {
+  const Tensor& t = *job.tensor;
+  const Index first = first_block * kBlock;
+  auto codec = [&](Storage s) { return &tools_.codecs[static_cast<size_t>(s)]; };
+  KernelArgs a;
+  a.param_codec = codec(t.param_storage);
+  a.grad_codec = codec(t.grad_storage);
+  a.param = offset(t.param, first * bytes_of(t.param_storage));
+  a.low = offset(t.low, first * a.param_codec->low_bytes);
+  a.grad = offset(t.grad, first * bytes_of(t.grad_storage));
+  const Bits64 stream = static_cast<Bits64>(entry) * (detail::kMaxStates + 1);
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    a.state_codec[j] = codec(t.state_storage[j]);
+    a.state[j] = offset(t.state[j], first * bytes_of(t.state_storage[j]));
+    a.state_key[j] = combine(job.key, stream + 1 + static_cast<Bits64>(j));
+  }
+  a.param_key = combine(job.key, stream);
+  a.n = elements(t, first_block, blocks);
+  a.first_block = first_block;
+  a.coef = job.coef;
+  a.grad_scale = job.grad_scale;
+  a.grad_limit = job.grad_limit;
+  a.grad_factor = job.grad_factor;
+  return a;
+}
+
+void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
+  auto update_piece = [&](const Job& job, Piece piece) {
+    const Tensor& t = *job.tensor;
+    const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, path_of(t));
+    const Index stride = zero_grad ? kZeroingBlocks : piece.blocks;
+    for (Index first = piece.first, end = first + piece.blocks; first < end; first += stride) {
+      const KernelArgs a = arguments(entry, job, first, std::min(stride, end - first));
+      kernel(a);
+      if (zero_grad) {
+        std::memset(offset(t.grad, first * kBlock * bytes_of(t.grad_storage)), 0,
+                    static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
+      }
+    }
+  };
+  if (mode == Mode::multi) return share_out(jobs, 1, update_piece);
+  for (const Job& job : jobs) {
+    if (mode == Mode::single) {
+      share_out({&job, 1}, 1, update_piece);
+    } else {
+      update_unfused(entry, job);
+      if (zero_grad) zero_grads({&job, 1});
+    }
+  }
+}
+
+double Backend::square_sum(std::span<const Job> jobs) {
+  Index chunks = 0;
+  for (const Job& job : jobs) chunks += (blocks_of(job.tensor->n) + kSumBlocks - 1) / kSumBlocks;
+  partials_.resize(static_cast<size_t>(chunks));
+  share_out(jobs, kSumBlocks, [&](const Job& job, Piece piece) {
+    const Tensor& t = *job.tensor;
+    const double scale_and_limit[] = {job.grad_scale, job.grad_limit};
+    const Codec* codec = &tools_.codecs[static_cast<size_t>(t.grad_storage)];
+    double* out = &partials_[static_cast<size_t>(piece.unit)];
+    for (Index first = piece.first; first < piece.first + piece.blocks; first += kSumBlocks) {
+      const Index n = elements(t, first, kSumBlocks);
+      const void* data = offset(t.grad, first * kBlock * bytes_of(t.grad_storage));
+      *out++ = t.grad_storage == Storage::f64
+                   ? tools_.square_sum_f64(data, n, scale_and_limit)
+                   : tools_.square_sum(codec, data, n, scale_and_limit);
+    }
+  });
+  double sum = 0;
+  for (double p : partials_) sum += p;
+  return sum;
+}
+
+void Backend::zero_grads(std::span<const Job> jobs) {
+  share_out(jobs, 1, [](const Job& job, Piece piece) {
+    const Tensor& t = *job.tensor;
+    const Index bytes = bytes_of(t.grad_storage);
+    std::memset(offset(t.grad, piece.first * kBlock * bytes), 0,
+                static_cast<size_t>(elements(t, piece.first, piece.blocks) * bytes));
+  });
+}
+
+}  // namespace gallop::cpu

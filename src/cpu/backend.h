@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Runs steps on the CPU: which thread updates which elements, and with which kernel.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cpu/kernel.h"
+#include "gallop/types.h"
+#include "optimizer/rule.h"
+
+namespace gallop::cpu {
+
+// A parameter as kernels see it.
+struct Tensor {
+  void* param = nullptr;
+  void* low = nullptr;
+  void* grad = nullptr;
+  void* state[detail::kMaxStates] = {};
+  Index n = 0;
+  Storage param_storage = Storage::f32, grad_storage = Storage::f32;
+  Storage state_storage[detail::kMaxStates] = {};
+  unsigned present = 0;  // bit j: state j is kept
+};
+
+// One tensor in one step.
+struct Job {
+  const Tensor* tensor;
+  const double* coef;
+  double grad_scale, grad_limit, grad_factor;
+  Bits64 key;  // of its random bits in this step
+};
+
+class Backend {
+ public:
+  Backend(const Rule& rule, int threads);
+
+  std::string_view isa() const;
+  int threads() const { return threads_; }
+  // Makes room for this many tensors and elements, so that no step allocates.
+  void reserve(size_t tensors, Index blocks);
+
+  void update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad);
+  // Sum over all jobs of the squares of clamp(g * grad_scale, +-grad_limit): the same bits for any
+  // number of threads. Not finite if a gradient is not (or, in fp64, its square overflows).
+  double square_sum(std::span<const Job> jobs);
+  void zero_grads(std::span<const Job> jobs);
+
+ private:
+  // Consecutive blocks of one job; `unit` numbers the first of its units over all jobs.
+  struct Piece {
+    Index first, blocks, unit;
+  };
+  // Calls f(job, piece) for pieces that together cover all jobs and never cut `unit` blocks.
+  template <class F>
+  void share_out(std::span<const Job> jobs, Index unit, F f);
+  void update_unfused(int entry, const Job& job);
+  KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;
+
+  const Rule& rule_;
+  int isa_;
+  int threads_;
+  const Toolkit& tools_;
+  std::vector<Index> ends_;       // blocks before and in job i
+  std::vector<double> partials_;  // one per chunk of square_sum
+};
+
+}  // namespace gallop::cpu

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// The contract between the CPU backend and the objects compiled once per instruction set. Includes
+// nothing of std, so that no library template is instantiated with another instruction set.
+#pragma once
+
+#include "core/random.h"
+#include "core/traits.h"
+
+namespace gallop::cpu {
+
+using Index = long long;
+
+// Elements that share one call of a codec. Work is split at multiples of it from a tensor's start.
+inline constexpr int kBlock = 256;
+
+// How a value is stored. `low` below is the fp32 master or the 16-bit remainder.
+enum class Storage : unsigned char {
+  f32,
+  f64,
+  bf16_nearest,
+  bf16_stochastic,
+  f16_nearest,
+  f16_stochastic,
+  bf16_master,
+  f16_master,
+  bf16_remainder,
+};
+inline constexpr int kStorages = 9;
+
+// Up to kBlock consecutive elements of one tensor. data and low point at the first of them.
+struct Block {
+  void* data;
+  void* low;
+  int n;
+  Bits32 key;  // of the random bits for this block
+};
+
+struct Codec {
+  int data_bytes, low_bytes;                        // per element
+  void (*load)(const Block&, float* values);        // fills kBlock values, zeros past n
+  void (*store)(const Block&, const float* values);
+};
+
+struct KernelArgs {
+  void* param;
+  void* low;
+  const void* grad;
+  void* state[detail::kMaxStates];
+  Index n;
+  Index first_block;  // index of the first block within the tensor
+  const double* coef;
+  // g -> clamp(g * scale, -limit, limit) * factor
+  double grad_scale, grad_limit, grad_factor;
+  const Codec* param_codec;
+  const Codec* grad_codec;
+  const Codec* state_codec[detail::kMaxStates];
+  Bits64 param_key, state_key[detail::kMaxStates];
+};
+
+using Kernel = void (*)(const KernelArgs&);
+
+// f32: parameter, gradient and states all plain fp32; f64 likewise; blocks: any mixture.
+enum class Path { f32, f64, blocks };
+
+struct RuleKernels {
+  const char* isa;
+  const Kernel* table;  // [entry][variant][path]
+};
+
+// Passes of mode unfused: one arithmetic operation over whole arrays.
+struct Operand {
+  const void* data;  // nullptr: the same `value` everywhere
+  double value;
+};
+enum class Op { add, sub, mul, div, fma, sqrt, abs, sign, neg, min, max, copy };
+using ArrayOp = void (*)(Op, void* out, const Operand* in, Index first, Index n);
+
+// What every instruction set provides besides the rules.
+struct Toolkit {
+  const char* isa;
+  Codec codecs[kStorages];
+  // Sum of squares of clamp(g * scale, ±limit) over n elements, n a multiple of kBlock except at
+  // the end of a tensor; the same bits on every instruction set.
+  double (*square_sum)(const Codec*, const void* data, Index n, const double* scale_and_limit);
+  double (*square_sum_f64)(const void* data, Index n, const double* scale_and_limit);
+  ArrayOp array_f32, array_f64;
+  // Bandwidth ceilings: out = in; and reads of four arrays with writes of three of them.
+  void (*copy)(void* out, const void* in, Index bytes);
+  void (*read4_write3)(float* a, const float* b, float* c, float* d, Index n);
+};
+
+}  // namespace gallop::cpu

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// The CPU loops of one rule for one instruction set. Included by a generated file that defines
+// GALLOP_RULE (the struct), GALLOP_RULE_ID (the rule's name) and GALLOP_ISA.
+#pragma once
+
+#include "cpu/isa_name.h"
+#include "cpu/kernel.h"
+
+namespace gallop::cpu {
+namespace {  // nothing here may leave the object file: see tests/symbols
+
+template <class T>
+GALLOP_FN T prepare(T g, T scale, T limit, T factor) {
+  g *= scale;
+  g = limit < g ? limit : g;  // a NaN compares false and stays
+  g = -limit > g ? -limit : g;
+  return g * factor;
+}
+
+template <class R, int E, unsigned Present>
+struct Loops {
+  static constexpr int kN = detail::kStates<R>;
+  static constexpr Entry kEntry = detail::entry_at<R>(E);
+  static constexpr bool kWrites = (kEntry.writes & kWritesParam) != 0;
+  static constexpr bool has(int j) { return (Present >> j & 1) != 0; }
+  static constexpr bool writes(int j) { return has(j) && (kEntry.writes >> j & 1) != 0; }
+
+  template <class T>
+  static void direct(const KernelArgs& a) {
+    T* __restrict p = static_cast<T*>(a.param);
+    const T* __restrict g = static_cast<const T*>(a.grad);
+    T* s[kN];
+    for (int j = 0; j < kN; ++j) s[j] = static_cast<T*>(a.state[j]);
+    const auto k = detail::narrow<R, T>(a.coef);
+    const T scale = static_cast<T>(a.grad_scale), limit = static_cast<T>(a.grad_limit),
+            factor = static_cast<T>(a.grad_factor);
+    GALLOP_VECTORIZE
+    for (Index i = 0; i < a.n; ++i) {
+      T t[kN];
+      for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : T(0);
+      const T grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : T(0);
+      const T next = detail::apply<R, E>(p[i], grad, t, k);
+      if constexpr (kWrites) p[i] = next;
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) s[j][i] = t[j];
+    }
+  }
+
+  static Block block_of(void* data, void* low, const Codec& c, Index first, int n) {
+    return {static_cast<char*>(data) + first * c.data_bytes,
+            low == nullptr ? nullptr : static_cast<char*>(low) + first * c.low_bytes, n, 0};
+  }
+
+  static void blocks(const KernelArgs& a) {
+    alignas(64) float p[kBlock], g[kBlock] = {}, s[kN][kBlock] = {};
+    const auto k = detail::narrow<R, float>(a.coef);
+    const float scale = static_cast<float>(a.grad_scale), limit = static_cast<float>(a.grad_limit),
+                factor = static_cast<float>(a.grad_factor);
+    for (Index first = 0; first < a.n; first += kBlock) {
+      const int n = a.n - first < kBlock ? static_cast<int>(a.n - first) : kBlock;
+      const Bits64 index = static_cast<Bits64>(a.first_block + first / kBlock);
+      Block param = block_of(a.param, a.low, *a.param_codec, first, n);
+      a.param_codec->load(param, p);
+      if constexpr (kEntry.grad) {
+        a.grad_codec->load(block_of(const_cast<void*>(a.grad), nullptr, *a.grad_codec, first, n),
+                           g);
+      }
+      for (int j = 0; j < kN; ++j)
+        if (has(j)) {
+          const Codec& c = *a.state_codec[j];
+          c.load(block_of(a.state[j], nullptr, c, first, n), s[j]);
+        }
+      GALLOP_VECTORIZE
+      for (int i = 0; i < kBlock; ++i) {
+        float t[kN];
+        for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : 0.0f;
+        const float grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : 0.0f;
+        p[i] = detail::apply<R, E>(p[i], grad, t, k);
+        for (int j = 0; j < kN; ++j) s[j][i] = t[j];
+      }
+      if constexpr (kWrites) {
+        param.key = block_key(a.param_key, index);
+        a.param_codec->store(param, p);
+      }
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) {
+          const Codec& c = *a.state_codec[j];
+          Block state = block_of(a.state[j], nullptr, c, first, n);
+          state.key = block_key(a.state_key[j], index);
+          c.store(state, s[j]);
+        }
+    }
+  }
+};
+
+template <class R, int I>
+constexpr Kernel kernel_at() {
+  constexpr int kEntry = I / (detail::kVariants<R> * 3), kVariant = I / 3 % detail::kVariants<R>;
+  using L = Loops<R, kEntry, detail::variant_states<R>(kVariant)>;
+  constexpr Path path = static_cast<Path>(I % 3);
+  if constexpr (path == Path::f32) return L::template direct<float>;
+  if constexpr (path == Path::f64) return L::template direct<double>;
+  return L::blocks;
+}
+
+template <class R>
+struct KernelTable {
+  static constexpr int kSize = detail::entry_count<R>() * detail::kVariants<R> * 3;
+  Kernel at[kSize];
+  template <int I = 0>
+  constexpr void fill() {
+    if constexpr (I < kSize) {
+      at[I] = kernel_at<R, I>();
+      fill<I + 1>();
+    }
+  }
+  constexpr KernelTable() : at{} { fill(); }
+};
+
+constexpr KernelTable<rules::GALLOP_RULE> kTable;
+
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+#define GALLOP_TEXT_(x) #x
+#define GALLOP_TEXT(x) GALLOP_TEXT_(x)
+#define GALLOP_JOIN_(a, b, c) a##_##b##_##c
+#define GALLOP_JOIN(a, b, c) GALLOP_JOIN_(a, b, c)
+static_assert(same_text(GALLOP_ISA_NAME, GALLOP_TEXT(GALLOP_ISA)),
+              "the compiler's flags do not match the instruction set asked for");
+
+}  // namespace
+
+extern const RuleKernels GALLOP_JOIN(kernels, GALLOP_RULE_ID, GALLOP_ISA);
+const RuleKernels GALLOP_JOIN(kernels, GALLOP_RULE_ID, GALLOP_ISA) = {GALLOP_ISA_NAME, kTable.at};
+
+}  // namespace gallop::cpu

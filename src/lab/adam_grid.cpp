@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "lab/adam_grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "bench/step_bench.h"
+#include "cpu/thread_pool.h"
+#include "lab/progress.h"
+#include "lab/torch_rows.h"
+
+namespace gallop::lab {
+namespace {
+
+constexpr const char* kOurs[] = {"unfused_ms", "single_ms", "multi_ms"};
+constexpr const char* kTorch[] = {"torch_compiled_ms", "torch_single_ms", "torch_foreach_ms",
+                                  "torch_fused_ms"};
+
+std::optional<double> number(const Row& row, std::string_view name) {
+  const Value* v = row.find(name);
+  if (v == nullptr || !std::holds_alternative<double>(*v)) return {};
+  return std::get<double>(*v);
+}
+
+int64_t integer(const Row& row, std::string_view name) {
+  return std::get<int64_t>(*row.find(name));
+}
+
+Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
+  bench::StepBench b{bench::equal_tensors(count, size), {}, o.threads, o.sampler};
+  for (Mode mode : {Mode::unfused, Mode::single, Mode::multi}) {
+    bench::StepContender c;
+    c.optimizer = o.optimizer;
+    c.mode = mode;
+    b.contenders.push_back(c);
+  }
+  const std::vector<Row> results = bench::run_step_bench(b);
+  Row row;
+  row.set("num_params", count).set("param_size", size);
+  row.set("compiled_ms", nullptr);  // when gallop compiles rules at run time
+  for (size_t i = 0; i < 3; ++i) row.set(kOurs[i], *results[i].find("median_ms"));
+  for (const char* field : {"p5_ms", "p95_ms", "gb_per_s", "ceiling_gb_per_s",
+                            "percent_of_ceiling", "isa", "threads", "check"}) {
+    row.set(field, *results[2].find(field));
+  }
+  return row;
+}
+
+void merge_torch(const AdamGridOptions& o, Table& table) {
+  const std::vector<Row> rows = torch_grid_rows(o.tensors, o.sizes, o.threads);
+  for (Row& row : table.rows) {
+    double best = INFINITY;
+    for (const Row& t : rows) {
+      if (integer(t, "num_params") != integer(row, "num_params") ||
+          integer(t, "param_size") != integer(row, "param_size")) {
+        continue;
+      }
+      const double ms = *number(t, "median_ms");
+      row.set(std::get<std::string>(*t.find("contender")) + "_ms", ms);
+      best = std::min(best, ms);
+    }
+    if (std::isinf(best)) continue;
+    row.set("best_torch_ms", best);
+    row.set("times_faster_than_torch", best / *number(row, "multi_ms"));
+  }
+}
+
+// "1x16384" for a cell.
+std::string cell(const Row& row) {
+  return fmt::format("{}x{}", integer(row, "num_params"), integer(row, "param_size"));
+}
+
+// Where the ratio a/b is smallest and largest.
+struct Extremes {
+  double low = INFINITY, high = 0, log_sum = 0;
+  int count = 0, wins = 0;
+  std::string low_cell, high_cell;
+
+  void add(double ratio, const Row& row) {
+    if (ratio < low) low = ratio, low_cell = cell(row);
+    if (ratio > high) high = ratio, high_cell = cell(row);
+    log_sum += std::log(ratio);
+    wins += ratio > 1;
+    ++count;
+  }
+  double middle() const { return std::exp(log_sum / count); }
+};
+
+void compare(const std::vector<Row>& rows, const char* field, const std::string& name,
+             std::vector<std::string>& out) {
+  Extremes e;
+  for (const Row& row : rows) {
+    const auto theirs = number(row, field), ours = number(row, "multi_ms");
+    if (theirs && ours) e.add(*theirs / *ours, row);
+  }
+  if (e.count == 0) return;
+  out.push_back(fmt::format(
+      "multi is faster than {} in {} of {} cells: {:.2f}x in the geometric mean, {:.2f}x at worst "
+      "({}), {:.2f}x at best ({})",
+      name, e.wins, e.count, e.middle(), e.low, e.low_cell, e.high, e.high_cell));
+}
+
+}  // namespace
+
+std::vector<std::string> read_grid(const std::vector<Row>& rows) {
+  std::vector<std::string> out;
+  std::map<std::string, int> winners;
+  for (const Row& row : rows) {
+    std::string best;
+    double best_ms = INFINITY;
+    for (const char* field : kOurs) {
+      if (const auto ms = number(row, field); ms && *ms < best_ms) best_ms = *ms, best = field;
+    }
+    if (!best.empty()) ++winners[best.substr(0, best.size() - 3)];
+  }
+  for (const auto& [mode, wins] : winners) {
+    out.push_back(fmt::format("{} is gallop's fastest mode in {} of {} cells", mode, wins,
+                              rows.size()));
+  }
+  compare(rows, "unfused_ms", "unfused", out);
+  compare(rows, "single_ms", "single", out);
+  for (const char* field : kTorch) {
+    std::string name(field);
+    name = "torch " + name.substr(6, name.size() - 9);
+    compare(rows, field, name, out);
+  }
+  compare(rows, "best_torch_ms", "the best of torch", out);
+  return out;
+}
+
+Table adam_grid(const AdamGridOptions& given) {
+  AdamGridOptions o = given;
+  if (o.threads <= 0) o.threads = cpu::default_threads();
+  Table table;
+  table.title = fmt::format("{} step in ms per iteration, {} threads", o.optimizer, o.threads);
+  Progress progress("adam-grid", static_cast<int64_t>(o.sizes.size() * o.tensors.size()));
+  for (int64_t size : o.sizes) {
+    for (int64_t count : o.tensors) {
+      table.rows.push_back(grid_row(o, count, size));
+      progress.advance(1, cell(table.rows.back()));
+    }
+  }
+  table.columns = {"num_params", "param_size",         "compiled_ms",
+                   "unfused_ms", "single_ms",          "multi_ms",
+                   "gb_per_s",   "percent_of_ceiling"};
+  if (o.with_torch) {
+    merge_torch(o, table);
+    for (const char* field : kTorch) table.columns.emplace_back(field);
+    table.columns.emplace_back("times_faster_than_torch");
+  }
+  table.notes = read_grid(table.rows);
+  return table;
+}
+
+}  // namespace gallop::lab

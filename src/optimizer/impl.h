@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "cpu/backend.h"
+#include "gallop/optimizer.h"
+#include "optimizer/memory.h"
+#include "optimizer/rule.h"
+
+namespace gallop {
+
+inline constexpr size_t kMaxKnobs = 32;
+using Scalars = std::array<double, detail::kMaxScalars>;
+
+// A parameter with everything the optimizer knows of it.
+struct Slot {
+  Param param;
+  cpu::Tensor tensor;
+  size_t group;
+  Bits64 id;  // hash of the name: the same in any order and in any shard
+  int64_t steps = 0;
+  Scalars scalars{};
+};
+
+struct Group {
+  GroupOptions options;
+  std::vector<double> hyper;  // by knob
+  int64_t steps = 0;
+  Scalars scalars{};
+  unsigned present = 0;
+  Memory memory;  // of its parameters' states, masters and remainders
+  std::vector<size_t> slots;
+};
+
+// Coefficients of one step, shared by all parameters of a group that are equally far.
+struct Coefs {
+  Clock clock;
+  Scalars before, after;
+  std::array<double, detail::kMaxCoefs> values;
+};
+
+struct Optimizer::Impl {
+  Impl(std::string_view rule_name, const Options& opts);
+
+  const Rule& rule;
+  size_t lr_knob, clip_knob;  // clip_knob only when the rule clips
+  Options options;
+  cpu::Backend backend;
+  std::vector<Group> groups;
+  std::vector<Slot> slots;
+  int64_t skipped = 0;
+  double grad_norm = 0;
+  bool evaluating = false;
+
+  // The step in progress; the vectors are reserved when groups are added.
+  bool in_step = false;
+  bool applied = false;
+  double norm_factor = 1;
+  StepArgs args;
+  std::vector<Coefs> coefs;
+  std::vector<size_t> group_coefs;    // where a group's coefficients begin
+  std::vector<uint8_t> updated;       // by slot: had its update in this step
+  std::vector<size_t> chosen;         // slots to update
+  std::vector<uint32_t> chosen_coefs;  // index into coefs
+  std::vector<cpu::Job> jobs;
+  std::vector<size_t> everything;  // 0, 1, 2, ...
+
+  Group& group_at(size_t g);
+  Slot& slot_at(size_t i);
+  size_t knob_at(std::string_view knob) const;
+  int entry_at(std::string_view entry) const;
+
+  double lr_of(const Group& g) const;
+  void check_value(size_t knob, double value) const;
+  void check_together(const std::vector<double>& hyper) const;
+  double base_scale(const Group& g) const;
+  bool needs_norm() const;
+  void reserve();
+  Scalars initial_scalars() const;
+  void compute_coefs(const Group& g, Coefs& c) const;
+  void find_coefs(size_t slot, int entry);
+  void make_jobs(int entry, bool with_grad);
+  void apply(int entry, bool zero_grad);
+};
+
+// Groups, formats and memory of parameters that are about to be added.
+void prepare_group(const Rule& rule, const Options& options, Group& group,
+                   std::vector<Slot>& added);
+// Sets a master or remainder from the 16-bit parameter.
+void fill_low(const Slot& slot);
+
+}  // namespace gallop

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// Where each parameter's states, master and remainder lie, and in which format.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/convert.h"
+#include "gallop/error.h"
+#include "optimizer/impl.h"
+
+namespace gallop {
+namespace {
+
+using cpu::Storage;
+
+[[noreturn]] void refuse(const Param& p, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("parameter '{}': {}", p.name, why));
+}
+
+int64_t element_count(const Param& p) {
+  int64_t n = 1;
+  for (int64_t d : p.shape) {
+    if (d < 0 || __builtin_mul_overflow(n, d, &n) || n > int64_t{1} << 56) {
+      refuse(p, fmt::format("shape [{}] is not one of a tensor", fmt::join(p.shape, ", ")));
+    }
+  }
+  return n;
+}
+
+Storage param_storage(const Param& p, Rounding rounding) {
+  switch (p.dtype) {
+    case DType::f32: return Storage::f32;
+    case DType::f64: return Storage::f64;
+    case DType::bf16:
+      return rounding == Rounding::nearest      ? Storage::bf16_nearest
+             : rounding == Rounding::stochastic ? Storage::bf16_stochastic
+             : rounding == Rounding::master     ? Storage::bf16_master
+                                                : Storage::bf16_remainder;
+    case DType::f16:
+      if (rounding == Rounding::remainder) {
+        refuse(p, "rounding 'remainder' needs bf16, and the parameter is fp16");
+      }
+      return rounding == Rounding::nearest      ? Storage::f16_nearest
+             : rounding == Rounding::stochastic ? Storage::f16_stochastic
+                                                : Storage::f16_master;
+  }
+  refuse(p, "unknown dtype");
+}
+
+Storage grad_storage(const Param& p) {
+  if ((p.dtype == DType::f64) != (p.grad_dtype == DType::f64)) {
+    refuse(p, fmt::format("{} parameter with {} gradient: fp64 goes with fp64 only",
+                          to_string(p.dtype), to_string(p.grad_dtype)));
+  }
+  switch (p.grad_dtype) {
+    case DType::f32: return Storage::f32;
+    case DType::f64: return Storage::f64;
+    case DType::bf16: return Storage::bf16_nearest;
+    case DType::f16: return Storage::f16_nearest;
+  }
+  refuse(p, "unknown gradient dtype");
+}
+
+Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s) {
+  if (p.dtype == DType::f64) {
+    if (o.state != StateFormat::f32) {
+      refuse(p, fmt::format("state format {}: an fp64 parameter keeps fp64 state",
+                            to_string(o.state)));
+    }
+    return Storage::f64;
+  }
+  if (o.state == StateFormat::f32 || s.exact) return Storage::f32;
+  return o.state_rounding == Rounding::nearest ? Storage::bf16_nearest : Storage::bf16_stochastic;
+}
+
+size_t element_bytes(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2; }
+
+size_t low_bytes(Storage s) {
+  if (s == Storage::bf16_remainder) return 2;
+  return s == Storage::bf16_master || s == Storage::f16_master ? 4 : 0;
+}
+
+Bits64 name_id(std::string_view name) {
+  Bits64 h = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+// Hands out 64-byte aligned places, first counting, then for real.
+struct Cursor {
+  std::byte* base;
+  size_t used = 0;
+  void* take(int64_t n, size_t bytes) {
+    void* at = base == nullptr ? nullptr : base + used;
+    used += (static_cast<size_t>(n) * bytes + 63) / 64 * 64;
+    return at;
+  }
+};
+
+void place(const Group& group, const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
+  for (Slot& slot : added) {
+    cpu::Tensor& t = slot.tensor;
+    if (const size_t bytes = low_bytes(t.param_storage)) t.low = cursor.take(t.n, bytes);
+    for (size_t j = 0; j < rule.states.size(); ++j) {
+      if (group.present >> j & 1) t.state[j] = cursor.take(t.n, element_bytes(t.state_storage[j]));
+    }
+  }
+}
+
+}  // namespace
+
+void fill_low(const Slot& slot) {
+  const cpu::Tensor& t = slot.tensor;
+  const Half* in = static_cast<const Half*>(t.param);
+  if (t.param_storage == Storage::bf16_remainder) {
+    std::memset(t.low, 0, static_cast<size_t>(t.n) * 2);
+  } else if (t.param_storage == Storage::bf16_master) {
+    std::transform(in, in + t.n, static_cast<float*>(t.low), [](Half h) { return from_bf16(h); });
+  } else if (t.param_storage == Storage::f16_master) {
+    std::transform(in, in + t.n, static_cast<float*>(t.low), [](Half h) { return from_f16(h); });
+  }
+}
+
+void prepare_group(const Rule& erased, const Options& options, Group& group,
+                   std::vector<Slot>& added) {
+  const RuleInfo& rule = erased.info;
+  for (Slot& slot : added) {
+    const Param& p = slot.param;
+    cpu::Tensor& t = slot.tensor;
+    t.n = element_count(p);
+    if (p.data == nullptr && t.n > 0) refuse(p, "data is null");
+    t.param = p.data;
+    t.grad = p.grad;
+    t.present = group.present;
+    t.param_storage = param_storage(p, group.options.rounding);
+    t.grad_storage = grad_storage(p);
+    for (size_t j = 0; j < rule.states.size(); ++j) {
+      t.state_storage[j] = state_storage(p, group.options, rule.states[j]);
+    }
+    slot.id = name_id(p.name);
+  }
+  Cursor count{nullptr};
+  place(group, rule, added, count);
+  group.memory = Memory(count.used, options.allocator);
+  Cursor real{group.memory.data()};
+  place(group, rule, added, real);
+  for (Slot& slot : added) fill_low(slot);
+}
+
+}  // namespace gallop

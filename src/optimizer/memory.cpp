@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "optimizer/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "gallop/error.h"
+
+namespace gallop {
+namespace {
+
+[[noreturn]] void out_of_memory(size_t bytes, const char* why) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no memory for {} bytes of optimizer state ({})", bytes, why));
+}
+
+}  // namespace
+
+Memory::Memory(size_t bytes, const Allocator& allocator) : bytes_(bytes), allocator_(allocator) {
+  if (bytes == 0) return;
+  if (allocator.allocate != nullptr) {
+    data_ = static_cast<std::byte*>(allocator.allocate(bytes, allocator.context));
+    if (data_ == nullptr) out_of_memory(bytes, "the allocator returned null");
+    std::memset(data_, 0, bytes);
+    return;
+  }
+  // Fresh pages are zero and are placed by the thread that first touches them, which is the one
+  // that will update them.
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) out_of_memory(bytes, std::strerror(errno));
+  madvise(p, bytes, MADV_HUGEPAGE);  // fewer TLB misses; a refusal does no harm
+  data_ = static_cast<std::byte*>(p);
+}
+
+Memory::~Memory() {
+  if (data_ == nullptr) return;
+  if (allocator_.allocate == nullptr) {
+    munmap(data_, bytes_);
+  } else if (allocator_.release != nullptr) {
+    allocator_.release(data_, bytes_, allocator_.context);
+  }
+}
+
+Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(allocator_, other.allocator_);
+  return *this;
+}
+
+}  // namespace gallop

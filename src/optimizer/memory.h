@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include "gallop/optimizer.h"
+
+namespace gallop {
+
+// A zeroed block for optimizer state.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(size_t bytes, const Allocator& allocator);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  Allocator allocator_;
+};
+
+}  // namespace gallop

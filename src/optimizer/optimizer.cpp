@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+#include "gallop/optimizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "gallop/error.h"
+#include "optimizer/impl.h"
+
+namespace gallop {
+namespace {
+
+[[noreturn]] void invalid(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, what);
+}
+
+const Options& checked(const Options& o) {
+  if (o.threads < 0 || o.threads > 4096) {
+    invalid(fmt::format("threads is {}, expected 0 (all) to 4096", o.threads));
+  }
+  if (!(o.clip_value >= 0)) {
+    invalid(fmt::format("clip_value is {}, expected 0 (off) or more", o.clip_value));
+  }
+  if (!(o.clip_norm >= 0)) {
+    invalid(fmt::format("clip_norm is {}, expected 0 (off) or more", o.clip_norm));
+  }
+  return o;
+}
+
+}  // namespace
+
+Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
+    : rule(find_rule(rule_name)),
+      lr_knob(static_cast<size_t>(rule.info.knob("lr"))),
+      clip_knob(static_cast<size_t>(rule.info.knob("max_grad_norm"))),
+      options(checked(opts)),
+      backend(rule, opts.threads) {}
+
+Scalars Optimizer::Impl::initial_scalars() const {
+  Scalars s{};
+  std::copy(rule.scalars.begin(), rule.scalars.end(), s.begin());
+  return s;
+}
+
+Group& Optimizer::Impl::group_at(size_t g) {
+  if (g < groups.size()) return groups[g];
+  invalid(fmt::format("group {} does not exist, there are {}", g, groups.size()));
+}
+
+Slot& Optimizer::Impl::slot_at(size_t i) {
+  if (i < slots.size()) return slots[i];
+  invalid(fmt::format("parameter {} does not exist, there are {}", i, slots.size()));
+}
+
+size_t Optimizer::Impl::knob_at(std::string_view knob) const {
+  const int i = rule.info.knob(knob);
+  if (i >= 0) return static_cast<size_t>(i);
+  std::vector<std::string> names;
+  for (const KnobInfo& k : rule.info.knobs) names.push_back(k.name);
+  invalid(fmt::format("{} has no hyper-parameter '{}', expected one of {}", rule.info.name, knob,
+                      fmt::join(names, ", ")));
+}
+
+void Optimizer::Impl::check_value(size_t knob, double value) const {
+  const KnobInfo& k = rule.info.knobs[knob];
+  const bool low = k.low_included ? value >= k.low : value > k.low;
+  const bool high = k.high_included ? value <= k.high : value < k.high;
+  if (low && high && std::isfinite(value) && (!k.whole || value == std::floor(value))) return;
+  invalid(fmt::format("{} {} is {}, expected {}", rule.info.name, k.name, value,
+                      describe_range(k)));
+}
+
+void Optimizer::Impl::check_together(const std::vector<double>& hyper) const {
+  const char* why = rule.reject == nullptr ? nullptr : rule.reject(hyper.data());
+  if (why != nullptr) invalid(fmt::format("{}: {}", rule.info.name, why));
+}
+
+Optimizer::Optimizer(std::string_view rule, const Options& options)
+    : impl_(std::make_unique<Impl>(rule, options)) {}
+Optimizer::~Optimizer() = default;
+Optimizer::Optimizer(Optimizer&&) noexcept = default;
+Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
+
+size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& options) {
+  Impl& m = *impl_;
+  if (m.in_step) invalid("add_group was called between begin_step and end_step");
+  validate(options.schedule);
+  if (options.state_rounding != Rounding::nearest &&
+      options.state_rounding != Rounding::stochastic) {
+    invalid(fmt::format("state_rounding is {}, expected nearest or stochastic",
+                        to_string(options.state_rounding)));
+  }
+  Group group;
+  group.options = options;
+  for (const KnobInfo& k : m.rule.info.knobs) group.hyper.push_back(k.value);
+  for (const auto& [name, value] : options.hyper) {
+    const size_t knob = m.knob_at(name);
+    m.check_value(knob, value);
+    group.hyper[knob] = value;
+  }
+  m.check_together(group.hyper);
+  group.present = m.rule.present_states(group.hyper.data());
+  group.scalars = m.initial_scalars();
+
+  std::set<std::string_view> names;
+  for (const Slot& s : m.slots) names.insert(s.param.name);
+  std::vector<Slot> added;
+  for (Param& p : params) {
+    if (!names.insert(p.name).second) {
+      invalid(fmt::format("two parameters are named '{}', expected unique names", p.name));
+    }
+    added.push_back({p, {}, m.groups.size(), 0, 0, group.scalars});
+    group.slots.push_back(m.slots.size() + added.size() - 1);
+  }
+  prepare_group(m.rule, m.options, group, added);
+  m.slots.insert(m.slots.end(), added.begin(), added.end());
+  m.groups.push_back(std::move(group));
+  m.reserve();
+  return m.groups.size() - 1;
+}
+
+void Optimizer::set(size_t g, std::string_view knob, double value) {
+  Group& group = impl_->group_at(g);
+  const size_t i = impl_->knob_at(knob);
+  impl_->check_value(i, value);
+  const double before = std::exchange(group.hyper[i], value);
+  try {
+    impl_->check_together(group.hyper);
+    if (impl_->rule.present_states(group.hyper.data()) != group.present) {
+      invalid(fmt::format("{} {} cannot change from {} to {}: it decides which states are kept, "
+                          "and those are fixed when a group is added",
+                          impl_->rule.info.name, knob, before, value));
+    }
+  } catch (...) {
+    group.hyper[i] = before;
+    throw;
+  }
+}
+
+void Optimizer::set_all(std::string_view knob, double value) {
+  for (size_t g = 0; g < impl_->groups.size(); ++g) set(g, knob, value);
+}
+
+double Optimizer::get(size_t g, std::string_view knob) const {
+  return impl_->group_at(g).hyper[impl_->knob_at(knob)];
+}
+
+double Optimizer::current_lr(size_t g) const { return impl_->lr_of(impl_->group_at(g)); }
+
+void Optimizer::set_schedule(size_t g, const Schedule& schedule) {
+  validate(schedule);
+  impl_->group_at(g).options.schedule = schedule;
+}
+
+const Schedule& Optimizer::schedule(size_t g) const {
+  return impl_->group_at(g).options.schedule;
+}
+
+void Optimizer::set_grad(size_t i, void* grad) {
+  Slot& s = impl_->slot_at(i);
+  s.param.grad = s.tensor.grad = grad;
+}
+
+void Optimizer::set_data(size_t i, void* data) {
+  Slot& s = impl_->slot_at(i);
+  if (data == nullptr && s.tensor.n > 0) {
+    invalid(fmt::format("parameter '{}': data is null", s.param.name));
+  }
+  s.param.data = s.tensor.param = data;
+}
+
+void Optimizer::refresh_masters() {
+  for (const Slot& s : impl_->slots) fill_low(s);
+}
+
+const RuleInfo& Optimizer::rule() const { return impl_->rule.info; }
+const Options& Optimizer::options() const { return impl_->options; }
+size_t Optimizer::groups() const { return impl_->groups.size(); }
+size_t Optimizer::size() const { return impl_->slots.size(); }
+const Param& Optimizer::param(size_t i) const { return impl_->slot_at(i).param; }
+size_t Optimizer::group_of(size_t i) const { return impl_->slot_at(i).group; }
+const void* Optimizer::low_bits(size_t i) const { return impl_->slot_at(i).tensor.low; }
+int64_t Optimizer::steps(size_t i) const { return impl_->slot_at(i).steps; }
+int64_t Optimizer::skipped() const { return impl_->skipped; }
+double Optimizer::grad_norm() const { return impl_->grad_norm; }
+std::string_view Optimizer::isa() const { return impl_->backend.isa(); }
+
+std::vector<StateView> Optimizer::states(size_t i) const {
+  const Slot& s = impl_->slot_at(i);
+  std::vector<StateView> out;
+  for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
+    if (!(s.tensor.present >> j & 1)) continue;
+    const cpu::Storage f = s.tensor.state_storage[j];
+    const DType type = f == cpu::Storage::f64   ? DType::f64
+                       : f == cpu::Storage::f32 ? DType::f32
+                                                : DType::bf16;
+    out.push_back({impl_->rule.info.states[j].name, s.tensor.state[j], type, s.tensor.n});
+  }
+  return out;
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const Group& g : impl_->groups) bytes += static_cast<int64_t>(g.memory.bytes());
+  return bytes;
+}
+
+int64_t Optimizer::bytes_per_step() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < size(); ++i) {
+    const Slot& s = impl_->slots[i];
+    int64_t per_element = static_cast<int64_t>(size_of(s.param.grad_dtype)) *
+                          (impl_->options.zero_grad ? 2 : 1);
+    const int64_t data = static_cast<int64_t>(size_of(s.param.dtype));
+    const bool master = s.tensor.param_storage == cpu::Storage::bf16_master ||
+                        s.tensor.param_storage == cpu::Storage::f16_master;
+    const bool remainder = s.tensor.param_storage == cpu::Storage::bf16_remainder;
+    per_element += master ? data + 8 : remainder ? 2 * data + 4 : 2 * data;
+    const unsigned writes = impl_->rule.entries[0].writes;
+    const auto views = states(i);
+    size_t next = 0;
+    for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
+      if (!(s.tensor.present >> j & 1)) continue;
+      per_element +=
+          static_cast<int64_t>(size_of(views[next++].dtype)) * (writes >> j & 1 ? 2 : 1);
+    }
+    bytes += per_element * s.tensor.n;
+  }
+  return bytes;
+}
+
+}  // namespace gallop

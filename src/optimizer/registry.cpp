@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <map>
+
+#include "gallop/error.h"
+#include "optimizer/rule.h"
+#include "rule_list.gen.h"
+
+namespace gallop {
+
+#define GALLOP_DECLARE(id) Rule make_rule_##id();
+GALLOP_FOREACH_RULE(GALLOP_DECLARE)
+#undef GALLOP_DECLARE
+
+namespace {
+
+using Registry = std::map<std::string, Rule, std::less<>>;
+
+void add_rule(Registry& rules, const Rule& rule) {
+  if (rule.info.knob("lr") < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rule '{}' has no knob 'lr', which every rule must have",
+                            rule.info.name));
+  }
+  if (rule.clip != nullptr && rule.info.knob("max_grad_norm") < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rule '{}' has a clip function but no knob 'max_grad_norm'",
+                            rule.info.name));
+  }
+  if (!rules.emplace(rule.info.name, rule).second) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a rule named '{}' exists already", rule.info.name));
+  }
+}
+
+Registry& registry() {
+  static Registry rules = [] {
+    Registry built_in;
+#define GALLOP_ADD(id) add_rule(built_in, make_rule_##id());
+    GALLOP_FOREACH_RULE(GALLOP_ADD)
+#undef GALLOP_ADD
+    return built_in;
+  }();
+  return rules;
+}
+
+}  // namespace
+
+void register_rule(const Rule& rule) { add_rule(registry(), rule); }
+
+const Rule& find_rule(std::string_view name) {
+  const auto it = registry().find(name);
+  if (it != registry().end()) return it->second;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("optimizer '{}' is unknown, expected one of {}", name,
+                          fmt::join(rule_names(), ", ")));
+}
+
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : registry()) names.push_back(name);
+  return names;
+}
+
+const RuleInfo& rule_info(std::string_view name) { return find_rule(name).info; }
+
+int RuleInfo::knob(std::string_view wanted) const {
+  for (size_t i = 0; i < knobs.size(); ++i) {
+    if (knobs[i].name == wanted) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::string describe_range(const KnobInfo& k) {
+  if (!k.choices.empty()) return fmt::format("{}", fmt::join(k.choices, " or "));
+  if (k.whole && k.low == 0 && k.high == 1) return "0 or 1";
+  const std::string kind = k.whole ? "a whole number " : "";
+  if (std::isinf(k.high) || k.whole) {
+    return fmt::format("{}{} {:g}", kind, k.low_included ? "at least" : "above", k.low);
+  }
+  return fmt::format("{}in {}{:g}, {:g}{}", kind, k.low_included ? '[' : '(', k.low, k.high,
+                     k.high_included ? ']' : ')');
+}
+
+unsigned Rule::present_states(const double* hyper) const {
+  unsigned present = 0;
+  for (size_t j = 0; j < info.states.size(); ++j) {
+    const std::string& when = info.states[j].when;
+    if (when.empty() || hyper[info.knob(when)] != 0) present |= 1u << j;
+  }
+  return present;
+}
+
+cpu::Kernel Rule::cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const {
+  int variant = 0, bit = 0;
+  for (size_t j = 0; j < info.states.size(); ++j) {
+    if (info.states[j].when.empty()) continue;
+    variant |= static_cast<int>(present >> j & 1) << bit++;
+  }
+  const int index = (entry * (1 << optional_states) + variant) * 3 + static_cast<int>(path);
+  return cpu[static_cast<size_t>(isa)]->table[index];
+}
+
+}  // namespace gallop

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "gallop/types.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "gallop/error.h"
+
+namespace gallop {
+namespace {
+
+constexpr std::array<std::string_view, 4> kDTypes = {"fp32", "bf16", "fp16", "fp64"};
+constexpr std::array<std::string_view, 4> kRoundings = {"nearest", "stochastic", "master",
+                                                        "remainder"};
+constexpr std::array<std::string_view, 2> kStateFormats = {"fp32", "bf16"};
+constexpr std::array<std::string_view, 3> kModes = {"unfused", "single", "multi"};
+
+template <class Enum, size_t N>
+Enum parse(std::string_view what, const std::array<std::string_view, N>& names,
+           std::string_view text) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == text) return static_cast<Enum>(i);
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} '{}' is unknown, expected one of {}",
+                                                       what, text, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+size_t size_of(DType t) { return t == DType::f64 ? 8 : t == DType::f32 ? 4 : 2; }
+
+std::string_view to_string(DType t) { return kDTypes[static_cast<size_t>(t)]; }
+std::string_view to_string(Rounding r) { return kRoundings[static_cast<size_t>(r)]; }
+std::string_view to_string(StateFormat f) { return kStateFormats[static_cast<size_t>(f)]; }
+std::string_view to_string(Mode m) { return kModes[static_cast<size_t>(m)]; }
+
+DType parse_dtype(std::string_view s) { return parse<DType>("dtype", kDTypes, s); }
+Rounding parse_rounding(std::string_view s) { return parse<Rounding>("rounding", kRoundings, s); }
+StateFormat parse_state_format(std::string_view s) {
+  return parse<StateFormat>("state format", kStateFormats, s);
+}
+Mode parse_mode(std::string_view s) { return parse<Mode>("mode", kModes, s); }
+
+}  // namespace gallop
