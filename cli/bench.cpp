@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
 #include "bench/step_bench.h"
 #include "cli/common.h"
+#include "gallop/error.h"
 #include "lab/progress.h"
 
 namespace gallop::cli {
@@ -37,10 +40,22 @@ std::vector<bench::StepContender> contenders(const State& s) {
       for (const std::string& grad : s.grads.empty() ? std::vector{param} : s.grads) {
         for (const std::string& state : s.states) {
           for (const std::string& mode : s.modes) {
-            out.push_back({optimizer, s.hyper.of(optimizer), parse_mode(mode),
-                           {parse_dtype(param), parse_dtype(grad), parse_rounding(s.rounding),
-                            parse_state_format(state), parse_rounding(s.state_rounding)},
-                           s.clip_norm, s.zero_grad});
+            bench::StepContender c;
+            c.optimizer = optimizer;
+            c.hyper = s.hyper.of(optimizer);
+            c.bare = mode == "bare";
+            c.mode = c.bare ? Mode::multi : parse_mode(mode);
+            c.formats = {parse_dtype(param), parse_dtype(grad), parse_rounding(s.rounding),
+                         parse_state_format(state), parse_rounding(s.state_rounding)};
+            c.clip_norm = s.clip_norm;
+            c.zero_grad = s.zero_grad;
+            if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
+              throw Error(ErrorCode::invalid_argument,
+                          fmt::format("mode bare with {} parameters, {} gradients and {} state, "
+                                      "expected fp32 for all",
+                                      param, grad, state));
+            }
+            out.push_back(std::move(c));
           }
         }
       }
@@ -52,9 +67,9 @@ std::vector<bench::StepContender> contenders(const State& s) {
 lab::Table run(const State& s) {
   s.hyper.check(s.optimizers);
   lab::Table table;
-  table.columns = {"optimizer", "mode",   "shapes",         "param",
-                   "state",     "median_ms", "p5_ms",       "p95_ms",
-                   "ns_per_element", "gb_per_s", "percent_of_ceiling", "stopped_by"};
+  table.columns = {"optimizer",          "mode",      "shapes", "param",          "state",
+                   "median_ms",          "p5_ms",     "p95_ms", "ns_per_element", "gb_per_s",
+                   "percent_of_ceiling", "stopped_by"};
   const auto lists = shape_lists(s);
   lab::Progress progress("bench step", static_cast<int64_t>(lists.size()));
   for (const bench::ShapeList& list : lists) {
@@ -74,7 +89,7 @@ void add_step(CLI::App& bench) {
   step->add_option("--optimizer", s->optimizers, "Which, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  step->add_option("--mode", s->modes, "unfused, single, multi")
+  step->add_option("--mode", s->modes, "unfused, single, multi; bare: the kernel alone in a loop")
       ->delimiter(',')
       ->capture_default_str();
   step->add_option("--tensors", s->tensors, "How many tensors")

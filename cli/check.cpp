@@ -16,10 +16,12 @@ void add_check(CLI::App& app, int& exit_code) {
   };
   auto state = std::make_shared<State>();
   CLI::App* check = app.add_subcommand(
-      "check", "Every kernel against the double-precision reference, or recorded runs of other "
-               "implementations; exit code 1 if any fails");
-  check->add_option("--only", state->sweep.only, "Only optimizers whose name this regular "
-                                                 "expression matches");
+      "check",
+      "Every kernel against the double-precision reference, or recorded runs of other "
+      "implementations; exit code 1 if any fails");
+  check->add_option("--only", state->sweep.only,
+                    "Only optimizers whose name this regular "
+                    "expression matches");
   check->add_option("--golden", state->golden, "Replay the recorded runs in this folder");
   check->add_option("--sizes", state->sweep.sizes, "Tensor sizes to sweep")
       ->delimiter(',')

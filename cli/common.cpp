@@ -21,8 +21,8 @@ double parse_value(const KnobInfo& knob, const std::string& text) {
   if (error == std::errc() && end == text.data() + text.size() && knob.choices.empty()) {
     return value;
   }
-  throw Error(ErrorCode::invalid_argument, fmt::format("--{} is '{}', expected {}", knob.name, text,
-                                                       describe_range(knob)));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--{} is '{}', expected {}", knob.name, text, describe_range(knob)));
 }
 
 }  // namespace
@@ -78,9 +78,8 @@ void HyperFlags::add_to(CLI::App& app) {
 void HyperFlags::check(const std::vector<std::string>& optimizers) const {
   for (const auto& [knob, text] : values_) {
     if (text.empty()) continue;
-    const bool fits = std::any_of(optimizers.begin(), optimizers.end(), [&](const auto& o) {
-      return rule_info(o).knob(knob) >= 0;
-    });
+    const bool fits = std::any_of(optimizers.begin(), optimizers.end(),
+                                  [&](const auto& o) { return rule_info(o).knob(knob) >= 0; });
     if (!fits) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("--{}: none of {} has this hyper-parameter", knob,

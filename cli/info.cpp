@@ -16,7 +16,8 @@ namespace {
 
 std::string size_text(int64_t bytes) {
   if (bytes <= 0) return "unknown";
-  if (bytes >= int64_t{1} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+  if (bytes >= int64_t{1} << 30)
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
   if (bytes >= 1 << 20) return fmt::format("{:g} MiB", static_cast<double>(bytes) / (1 << 20));
   return fmt::format("{} KiB", bytes >> 10);
 }
@@ -70,8 +71,9 @@ void add_info(CLI::App& app) {
     bool no_measure = false;
   };
   auto state = std::make_shared<State>();
-  CLI::App* info = app.add_subcommand("info", "This machine: CPU, caches, instruction sets, GPU, "
-                                              "and what its memory can do");
+  CLI::App* info = app.add_subcommand("info",
+                                      "This machine: CPU, caches, instruction sets, GPU, "
+                                      "and what its memory can do");
   info->add_flag("--no-measure", state->no_measure, "Leave out the measured ceilings");
   state->where.add_to(*info);
   state->output.add_to(*info);

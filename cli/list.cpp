@@ -54,9 +54,10 @@ lab::Table overview() {
     table.rows.push_back(std::move(row));
   }
   table.columns = {"optimizer", "about", "states", "bytes_fp32", "bytes_bf16"};
-  table.notes = {"bytes: read and written per parameter and step with fp32 or bf16 parameters and "
-                 "gradients, fp32 state",
-                 "gallop list NAME shows one in full"};
+  table.notes = {
+      "bytes: read and written per parameter and step with fp32 or bf16 parameters and "
+      "gradients, fp32 state",
+      "gallop list NAME shows one in full"};
   return table;
 }
 
@@ -72,7 +73,8 @@ lab::Table in_full(const std::string& name) {
   }
   table.notes.push_back("formula: " + info.formula);
   for (const StateInfo& s : info.states) {
-    table.notes.push_back(fmt::format("state {}: {}{}{}", s.name, s.nonneg ? "never negative" : "any sign",
+    table.notes.push_back(fmt::format("state {}: {}{}{}", s.name,
+                                      s.nonneg ? "never negative" : "any sign",
                                       s.exact ? ", always 32 bits" : "",
                                       s.when.empty() ? "" : ", kept if " + s.when + " is not 0"));
   }
@@ -104,9 +106,8 @@ void add_list(CLI::App& app) {
   CLI::App* list = app.add_subcommand("list", "The optimizers: states, bytes, defaults, formula");
   list->add_option("optimizer", state->name, "Show this one in full");
   state->output.add_to(*list);
-  list->callback([state] {
-    state->output.emit(state->name.empty() ? overview() : in_full(state->name));
-  });
+  list->callback(
+      [state] { state->output.emit(state->name.empty() ? overview() : in_full(state->name)); });
 }
 
 }  // namespace gallop::cli

@@ -17,8 +17,9 @@ void add_adam_grid(CLI::App& suite) {
   s->grid.sampler.min_samples = 6;
   s->grid.sampler.time_limit_s = 0.5;
   CLI::App* grid = suite.add_subcommand(
-      "adam-grid", "Adam over 30 cells of tensor counts and sizes: compiled, unfused, single and "
-                   "multi, with a reading of the table");
+      "adam-grid",
+      "Adam over 30 cells of tensor counts and sizes: compiled, unfused, single and "
+      "multi, with a reading of the table");
   grid->add_option("--optimizer", s->grid.optimizer, "Another optimizer than adam")
       ->capture_default_str();
   grid->add_option("--tensors", s->grid.tensors, "Tensor counts")

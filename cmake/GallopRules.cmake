@@ -9,8 +9,11 @@
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/../src/core/rule.h)
   get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
   set(GALLOP_RULE_INCLUDES ${root}/src ${root} CACHE INTERNAL "")
+  set(GALLOP_RULE_WARNINGS "" CACHE INTERNAL "")
 else()
   set(GALLOP_RULE_INCLUDES ${GALLOP_INSTALLED_INCLUDES}/gallop CACHE INTERNAL "")
+  # A user's -Werror is not for gallop's headers.
+  set(GALLOP_RULE_WARNINGS -Wno-error CACHE INTERNAL "")
 endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -27,8 +30,10 @@ set(GALLOP_KERNEL_FLAGS -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
     -fno-rtti CACHE INTERNAL "")
 
 function(gallop_private_source target source flags)
-  set_source_files_properties(${source} PROPERTIES
-    COMPILE_OPTIONS "${flags}" INCLUDE_DIRECTORIES "${GALLOP_RULE_INCLUDES}")
+  # TARGET_DIRECTORY: the target may have been made in another folder than the caller's.
+  set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES
+    COMPILE_OPTIONS "${flags};${GALLOP_RULE_WARNINGS}"
+    INCLUDE_DIRECTORIES "${GALLOP_RULE_INCLUDES}")
   target_sources(${target} PRIVATE ${source})
 endfunction()
 

@@ -49,11 +49,11 @@ struct Allocator {
 
 struct Options {
   Mode mode = Mode::multi;
-  int threads = 0;             // 0: GALLOP_NUM_THREADS, OMP_NUM_THREADS, or all CPUs
-  uint64_t seed = 0;           // of stochastic rounding
-  double clip_value = 0;       // clamp every gradient element to +-this; 0: off
-  double clip_norm = 0;        // scale all gradients to this global L2 norm; 0: off
-  bool zero_grad = false;      // zero each gradient in the pass that reads it
+  int threads = 0;              // 0: GALLOP_NUM_THREADS, OMP_NUM_THREADS, or all CPUs
+  uint64_t seed = 0;            // of stochastic rounding
+  double clip_value = 0;        // clamp every gradient element to +-this; 0: off
+  double clip_norm = 0;         // scale all gradients to this global L2 norm; 0: off
+  bool zero_grad = false;       // zero each gradient in the pass that reads it
   bool skip_nonfinite = false;  // a NaN or Inf in any gradient skips the step
   Allocator allocator;
 };
@@ -124,9 +124,9 @@ class Optimizer {
   size_t group_of(size_t param) const;
   std::vector<StateView> states(size_t param) const;
   const void* low_bits(size_t param) const;  // fp32 master or 16-bit remainder, else null
-  int64_t steps(size_t param) const;  // updates this parameter has had
+  int64_t steps(size_t param) const;         // updates this parameter has had
   int64_t skipped() const;
-  double grad_norm() const;     // of the last step that needed it, before clipping; else 0
+  double grad_norm() const;      // of the last step that needed it, before clipping; else 0
   std::string_view isa() const;  // instruction set of the kernels in use
   // Bytes a step reads and writes when every tensor is touched once and has a gradient.
   int64_t bytes_per_step() const;

@@ -34,7 +34,7 @@ struct RuleInfo {
   int knob(std::string_view name) const;  // index, -1 when there is none
 };
 
-std::vector<std::string> rule_names();            // sorted
+std::vector<std::string> rule_names();             // sorted
 const RuleInfo& rule_info(std::string_view name);  // throws, naming what there is
 
 // The range in words: "in [0, 1)".

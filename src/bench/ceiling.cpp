@@ -2,10 +2,10 @@
 #include "bench/ceiling.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 
+#include "core/pages.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
 #include "gallop/error.h"
@@ -14,6 +14,10 @@ namespace gallop::bench {
 namespace {
 
 const cpu::Toolkit& tools() { return *cpu::toolkits()[static_cast<size_t>(cpu::choose_isa())]; }
+
+// Floats between arrays whose size is a power of two, so that they do not meet in the same cache
+// sets and page offsets.
+constexpr int64_t kSkew = 13 * 16;
 
 // Calls f(first, n) with equal shares of n elements in blocks, one for each thread.
 template <class F>
@@ -31,26 +35,29 @@ void share(int64_t n, int threads, F f) {
 
 std::shared_ptr<float[]> touched_floats(int64_t n, int threads, float value) {
   const size_t bytes = static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(float);
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) {
+  const detail::Pages pages = detail::map_pages(bytes);
+  if (pages.data == nullptr) {
     throw Error(ErrorCode::unsupported, fmt::format("no memory for {} bytes", bytes));
   }
-  madvise(p, bytes, MADV_HUGEPAGE);
-  auto* data = static_cast<float*>(p);
+  auto* data = static_cast<float*>(pages.data);
   share(n, threads, [&](int64_t first, int64_t count) {
     std::fill(data + first, data + first + count, value);
   });
-  return {data, [bytes](float* q) { munmap(q, bytes); }};
+  return {data, [pages](float*) { detail::unmap(pages); }};
 }
 
 Read4Write3::Read4Write3(int64_t elements, int threads)
-    : n_(elements), threads_(threads), data_(touched_floats(4 * elements, threads, 0.0f)) {}
+    : n_(elements),
+      threads_(threads),
+      data_(touched_floats(4 * (elements + kSkew), threads, 0.0f)) {}
 
 void Read4Write3::run(int iterations) {
   float* d = data_.get();
   for (int i = 0; i < iterations; ++i) {
     share(n_, threads_, [&](int64_t first, int64_t n) {
-      tools().read4_write3(d + first, d + n_ + first, d + 2 * n_ + first, d + 3 * n_ + first, n);
+      const int64_t next = n_ + kSkew;
+      tools().read4_write3(d + first, d + next + first, d + 2 * next + first, d + 3 * next + first,
+                           n);
     });
   }
 }

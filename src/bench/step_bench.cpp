@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "bench/ceiling.h"
 #include "check/data.h"
 #include "check/reference.h"
+#include "cpu/isa.h"
 #include "cpu/thread_pool.h"
 #include "gallop/error.h"
 
@@ -61,6 +63,35 @@ class Runner {
   void run(int iterations) {
     for (int i = 0; i < iterations; ++i) optimizer_.step();
   }
+  // The same memory, without the optimizer around the kernel.
+  void run_bare(int iterations) const {
+    const Rule& rule = find_rule(optimizer_.rule().name);
+    std::vector<double> hyper;
+    for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
+    std::vector<double> scalars = rule.scalars;
+    double coef[detail::kMaxCoefs];
+    rule.coef(hyper.data(), {100, false}, scalars.data(), coef);
+    const unsigned present = rule.present_states(hyper.data());
+    const cpu::Kernel kernel = rule.cpu_kernel(cpu::choose_isa(), 0, present, cpu::Path::f32);
+    for (int i = 0; i < iterations; ++i) {
+      for (size_t t = 0; t < optimizer_.size(); ++t) {
+        const Param& p = optimizer_.param(t);
+        cpu::KernelArgs a{};
+        a.param = p.data;
+        a.grad = p.grad;
+        const auto views = optimizer_.states(t);
+        for (size_t j = 0, v = 0; j < rule.info.states.size(); ++j) {
+          if (present >> j & 1) a.state[j] = views[v++].data;
+        }
+        a.n = 1;
+        for (int64_t d : p.shape) a.n *= d;
+        a.coef = coef;
+        a.grad_scale = a.grad_factor = 1;
+        a.grad_limit = kInfinity;
+        kernel(a);
+      }
+    }
+  }
 
  private:
   // A repeating pattern of normal values: the arithmetic must meet ordinary numbers, not zeros.
@@ -95,7 +126,7 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
                     const Measurement& m) {
   const auto elements = static_cast<double>(bench.shapes.elements());
   lab::Row row;
-  row.set("optimizer", c.optimizer).set("mode", to_string(c.mode));
+  row.set("optimizer", c.optimizer).set("mode", c.mode_name());
   row.set("shapes", bench.shapes.label).set("tensors", bench.shapes.shapes.size());
   row.set("elements", bench.shapes.elements());
   row.set("param", to_string(c.formats.param)).set("grad", to_string(c.formats.grad));
@@ -128,8 +159,13 @@ void check_contender(const StepContender& c, size_t tensors, int threads) {
     params.emplace_back(c.formats.param, n).fill_normal(i, 1);
     grads.emplace_back(c.formats.grad, n);
     references.emplace_back(rule, c.formats, hyper);
-    list.push_back({fmt::format("t{}", i), {n}, params.back().data(), grads.back().data(),
-                    c.formats.param, c.formats.grad, Role::other});
+    list.push_back({fmt::format("t{}", i),
+                    {n},
+                    params.back().data(),
+                    grads.back().data(),
+                    c.formats.param,
+                    c.formats.grad,
+                    Role::other});
   }
   for (size_t i = 0; i < list.size(); ++i) {
     list[i].data = params[i].data();
@@ -166,7 +202,9 @@ std::vector<lab::Row> run_step_bench(const StepBench& given) {
   for (const StepContender& c : bench.contenders) {
     check_contender(c, bench.shapes.shapes.size(), bench.threads);
     runners.push_back(std::make_unique<Runner>(c, bench.shapes, bench.threads));
-    contenders.push_back(timed(c.optimizer, [r = runners.back().get()](int k) { r->run(k); }));
+    contenders.push_back(timed(c.optimizer, [r = runners.back().get(), bare = c.bare](int k) {
+      bare ? r->run_bare(k) : r->run(k);
+    }));
   }
   Read4Write3 ceiling(bench.shapes.elements(), bench.threads);
   contenders.push_back(timed("ceiling", [&](int k) { ceiling.run(k); }));

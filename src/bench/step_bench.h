@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/sampler.h"
@@ -22,6 +23,11 @@ struct StepContender {
                          Rounding::stochastic};
   double clip_norm = 0;
   bool zero_grad = false;
+  // Not an optimizer step but its kernel called in a loop, on one thread: what a step's own work
+  // is measured against. Plain fp32 only.
+  bool bare = false;
+
+  std::string_view mode_name() const { return bare ? "bare" : to_string(mode); }
 };
 
 struct StepBench {

@@ -33,20 +33,28 @@ double uniform(uint64_t seed, uint64_t i) {
 
 double read_element(const void* data, DType type, int64_t i) {
   switch (type) {
-    case DType::f32: return get<float>(data, i);
-    case DType::f64: return get<double>(data, i);
-    case DType::bf16: return from_bf16(get<Half>(data, i));
-    case DType::f16: return from_f16(get<Half>(data, i));
+    case DType::f32:
+      return get<float>(data, i);
+    case DType::f64:
+      return get<double>(data, i);
+    case DType::bf16:
+      return from_bf16(get<Half>(data, i));
+    case DType::f16:
+      return from_f16(get<Half>(data, i));
   }
   return 0;
 }
 
 void write_element(void* data, DType type, int64_t i, double value) {
   switch (type) {
-    case DType::f32: return put(data, i, static_cast<float>(value));
-    case DType::f64: return put(data, i, value);
-    case DType::bf16: return put(data, i, to_bf16_nearest(static_cast<float>(value)));
-    case DType::f16: return put(data, i, to_f16_nearest(static_cast<float>(value)));
+    case DType::f32:
+      return put(data, i, static_cast<float>(value));
+    case DType::f64:
+      return put(data, i, value);
+    case DType::bf16:
+      return put(data, i, to_bf16_nearest(static_cast<float>(value)));
+    case DType::f16:
+      return put(data, i, to_f16_nearest(static_cast<float>(value)));
   }
 }
 

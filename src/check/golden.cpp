@@ -90,8 +90,8 @@ void add_hyper(const RuleInfo& rule, const std::string& key, const json& value, 
     if (it == choices.end()) throw Skip{fmt::format("{} '{}'", key, value.get<std::string>())};
     out.hyper.emplace_back(key, static_cast<double>(it - choices.begin()));
   } else {
-    out.hyper.emplace_back(key, value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0)
-                                                   : value.get<double>());
+    out.hyper.emplace_back(
+        key, value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0) : value.get<double>());
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/convert.h"
 #include "check/data.h"
+#include "core/convert.h"
 
 namespace gallop::check {
 namespace {
@@ -119,8 +119,7 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
       if (!(present_ >> j & 1)) continue;
       const StateView& v = views[view++];
       const double state = read_element(v.data, v.dtype, element);
-      const bool random =
-          v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
+      const bool random = v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
       note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
     }
   }

@@ -69,8 +69,8 @@ void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uin
               Verdict& verdict) {
   Buffer param(f.param, n, unaligned), grad(f.grad, n, unaligned);
   param.fill_normal(seed, 1);
-  const std::string where = fmt::format("{} {} n={}{}", v.name, to_string(f), n,
-                                        unaligned ? " unaligned" : "");
+  const std::string where =
+      fmt::format("{} {} n={}{}", v.name, to_string(f), n, unaligned ? " unaligned" : "");
   Options options;
   options.threads = 1;
   options.seed = seed;
@@ -83,8 +83,7 @@ void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uin
   group.rounding = f.rounding;
   group.state = f.state;
   group.state_rounding = f.state_rounding;
-  optimizer.add_group({{"p", {n}, param.data(), grad.data(), f.param, f.grad, Role::other}},
-                      group);
+  optimizer.add_group({{"p", {n}, param.data(), grad.data(), f.param, f.grad, Role::other}}, group);
   Reference reference(*v.rule, f, full_hyper(v));
   for (int step = 0; step < 2; ++step) {
     grad.fill_normal(seed + 1 + static_cast<uint64_t>(step), step == 0 ? 0.1 : 0.03);
@@ -145,8 +144,7 @@ class ForcedIsa {
     setenv("GALLOP_FORCE_ISA", isa.c_str(), 1);
   }
   ~ForcedIsa() {
-    before_.empty() ? unsetenv("GALLOP_FORCE_ISA")
-                    : setenv("GALLOP_FORCE_ISA", before_.c_str(), 1);
+    before_.empty() ? unsetenv("GALLOP_FORCE_ISA") : setenv("GALLOP_FORCE_ISA", before_.c_str(), 1);
   }
   ForcedIsa(const ForcedIsa&) = delete;
   ForcedIsa& operator=(const ForcedIsa&) = delete;
@@ -158,8 +156,8 @@ class ForcedIsa {
 }  // namespace
 
 std::string to_string(const Formats& f) {
-  std::string text = fmt::format("param={} grad={}", gallop::to_string(f.param),
-                                 gallop::to_string(f.grad));
+  std::string text =
+      fmt::format("param={} grad={}", gallop::to_string(f.param), gallop::to_string(f.grad));
   if (size_of(f.param) == 2) text += fmt::format(" rounding={}", gallop::to_string(f.rounding));
   text += fmt::format(" state={}", f.param == DType::f64 ? "fp64" : gallop::to_string(f.state));
   if (f.state == StateFormat::bf16) text += fmt::format("/{}", gallop::to_string(f.state_rounding));

@@ -66,8 +66,8 @@ class Array {
     }
     Array out;
     out.engine_ = engine;
-    out.data_ = std::shared_ptr<T>(static_cast<T*>(engine->take()),
-                                   [engine](T* p) { engine->give(p); });
+    out.data_ =
+        std::shared_ptr<T>(static_cast<T*>(engine->take()), [engine](T* p) { engine->give(p); });
     engine->pass(op, out.data_.get(), operands);
     return out;
   }
@@ -89,8 +89,8 @@ class Array {
   inline Array<double> name(const Array<double>& a, const Array<double>& b) { \
     return Array<double>::result(Op::op, {a, b});                             \
   }
-#define GALLOP_ARRAY_UNARY(name, op)                                                              \
-  inline Array<float> name(const Array<float>& a) { return Array<float>::result(Op::op, {a}); }   \
+#define GALLOP_ARRAY_UNARY(name, op)                                                            \
+  inline Array<float> name(const Array<float>& a) { return Array<float>::result(Op::op, {a}); } \
   inline Array<double> name(const Array<double>& a) { return Array<double>::result(Op::op, {a}); }
 
 GALLOP_ARRAY_BINARY(operator+, add)

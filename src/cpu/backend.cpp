@@ -139,9 +139,8 @@ double Backend::square_sum(std::span<const Job> jobs) {
     for (Index first = piece.first; first < piece.first + piece.blocks; first += kSumBlocks) {
       const Index n = elements(t, first, kSumBlocks);
       const void* data = offset(t.grad, first * kBlock * bytes_of(t.grad_storage));
-      *out++ = t.grad_storage == Storage::f64
-                   ? tools_.square_sum_f64(data, n, scale_and_limit)
-                   : tools_.square_sum(codec, data, n, scale_and_limit);
+      *out++ = t.grad_storage == Storage::f64 ? tools_.square_sum_f64(data, n, scale_and_limit)
+                                              : tools_.square_sum(codec, data, n, scale_and_limit);
     }
   });
   double sum = 0;

@@ -13,6 +13,10 @@ using Index = long long;
 // Elements that share one call of a codec. Work is split at multiples of it from a tensor's start.
 inline constexpr int kBlock = 256;
 
+// Plain loops prefetch each stream this far ahead, once per tile. A tile of one cache line is too
+// short for g++ to vectorise every loop.
+inline constexpr int kAheadBytes = 2560, kTileBytes = 128;
+
 // How a value is stored. `low` below is the fp32 master or the 16-bit remainder.
 enum class Storage : unsigned char {
   f32,
@@ -36,8 +40,8 @@ struct Block {
 };
 
 struct Codec {
-  int data_bytes, low_bytes;                        // per element
-  void (*load)(const Block&, float* values);        // fills kBlock values, zeros past n
+  int data_bytes, low_bytes;                  // per element
+  void (*load)(const Block&, float* values);  // fills kBlock values, zeros past n
   void (*store)(const Block&, const float* values);
 };
 

@@ -25,25 +25,58 @@ struct Loops {
   static constexpr bool has(int j) { return (Present >> j & 1) != 0; }
   static constexpr bool writes(int j) { return has(j) && (kEntry.writes >> j & 1) != 0; }
 
+  // One plain array per stream, of elements T.
+  template <class T>
+  struct Streams {
+    T* p;
+    const T* g;
+    T* s[kN];
+    T scale, limit, factor;
+    typename R::template Coef<T> k;
+
+    explicit Streams(const KernelArgs& a)
+        : p(static_cast<T*>(a.param)),
+          g(static_cast<const T*>(a.grad)),
+          scale(static_cast<T>(a.grad_scale)),
+          limit(static_cast<T>(a.grad_limit)),
+          factor(static_cast<T>(a.grad_factor)),
+          k(detail::narrow<R, T>(a.coef)) {
+      for (int j = 0; j < kN; ++j) s[j] = static_cast<T*>(a.state[j]);
+    }
+
+    GALLOP_FN void update(Index first, Index last) const {
+      GALLOP_VECTORIZE
+      for (Index i = first; i < last; ++i) {
+        T t[kN];
+        for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : T(0);
+        const T grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : T(0);
+        const T next = detail::apply<R, E>(p[i], grad, t, k);
+        if constexpr (kWrites) p[i] = next;
+        for (int j = 0; j < kN; ++j)
+          if (writes(j)) s[j][i] = t[j];
+      }
+    }
+    GALLOP_FN void prefetch(Index i) const {
+      __builtin_prefetch(p + i, kWrites);
+      if constexpr (kEntry.grad) __builtin_prefetch(g + i);
+      for (int j = 0; j < kN; ++j)
+        if (has(j)) __builtin_prefetch(s[j] + i, 1);
+    }
+  };
+
+  // The hardware's prefetchers alone leave a sixth of the memory's bandwidth unused when divisions
+  // fill the out-of-order window. Never past the end: that may be another thread's share.
   template <class T>
   static void direct(const KernelArgs& a) {
-    T* __restrict p = static_cast<T*>(a.param);
-    const T* __restrict g = static_cast<const T*>(a.grad);
-    T* s[kN];
-    for (int j = 0; j < kN; ++j) s[j] = static_cast<T*>(a.state[j]);
-    const auto k = detail::narrow<R, T>(a.coef);
-    const T scale = static_cast<T>(a.grad_scale), limit = static_cast<T>(a.grad_limit),
-            factor = static_cast<T>(a.grad_factor);
-    GALLOP_VECTORIZE
-    for (Index i = 0; i < a.n; ++i) {
-      T t[kN];
-      for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : T(0);
-      const T grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : T(0);
-      const T next = detail::apply<R, E>(p[i], grad, t, k);
-      if constexpr (kWrites) p[i] = next;
-      for (int j = 0; j < kN; ++j)
-        if (writes(j)) s[j][i] = t[j];
+    constexpr Index kTile = kTileBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
+    const Streams<T> streams(a);
+    Index i = 0;
+    for (; i + kAhead + kTile <= a.n; i += kTile) {
+      for (Index line = 0; line < kTile; line += 64 / sizeof(T))
+        streams.prefetch(i + kAhead + line);
+      streams.update(i, i + kTile);
     }
+    streams.update(i, a.n);
   }
 
   static Block block_of(void* data, void* low, const Codec& c, Index first, int n) {

@@ -100,9 +100,8 @@ void Backend::update_unfused(int entry, const Job& job) {
   }
 
   ArrayEngine engine(tools_.array_f32, t.n, 4, threads_);
-  Field fields[2 + detail::kMaxStates] = {
-      {t.param, t.low, a.param_codec, a.param_key},
-      {e.grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
+  Field fields[2 + detail::kMaxStates] = {{t.param, t.low, a.param_codec, a.param_key},
+                                          {e.grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
   for (int j = 0; j < detail::kMaxStates; ++j) {
     fields[2 + j] = {kept(j) ? t.state[j] : nullptr, nullptr, a.state_codec[j], a.state_key[j]};
   }

@@ -43,8 +43,8 @@ Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
   row.set("num_params", count).set("param_size", size);
   row.set("compiled_ms", nullptr);  // when gallop compiles rules at run time
   for (size_t i = 0; i < 3; ++i) row.set(kOurs[i], *results[i].find("median_ms"));
-  for (const char* field : {"p5_ms", "p95_ms", "gb_per_s", "ceiling_gb_per_s",
-                            "percent_of_ceiling", "isa", "threads", "check"}) {
+  for (const char* field : {"p5_ms", "p95_ms", "gb_per_s", "ceiling_gb_per_s", "percent_of_ceiling",
+                            "isa", "threads", "check"}) {
     row.set(field, *results[2].find(field));
   }
   return row;
@@ -118,8 +118,8 @@ std::vector<std::string> read_grid(const std::vector<Row>& rows) {
     if (!best.empty()) ++winners[best.substr(0, best.size() - 3)];
   }
   for (const auto& [mode, wins] : winners) {
-    out.push_back(fmt::format("{} is gallop's fastest mode in {} of {} cells", mode, wins,
-                              rows.size()));
+    out.push_back(
+        fmt::format("{} is gallop's fastest mode in {} of {} cells", mode, wins, rows.size()));
   }
   compare(rows, "unfused_ms", "unfused", out);
   compare(rows, "single_ms", "single", out);
@@ -144,9 +144,8 @@ Table adam_grid(const AdamGridOptions& given) {
       progress.advance(1, cell(table.rows.back()));
     }
   }
-  table.columns = {"num_params", "param_size",         "compiled_ms",
-                   "unfused_ms", "single_ms",          "multi_ms",
-                   "gb_per_s",   "percent_of_ceiling"};
+  table.columns = {"num_params", "param_size", "compiled_ms", "unfused_ms",
+                   "single_ms",  "multi_ms",   "gb_per_s",    "percent_of_ceiling"};
   if (o.with_torch) {
     merge_torch(o, table);
     for (const char* field : kTorch) table.columns.emplace_back(field);

@@ -75,7 +75,8 @@ std::vector<Row> torch_grid_rows(const std::vector<int64_t>& tensors,
                             threads, fmt::join(tensors, ","), fmt::join(sizes, ",")));
   std::vector<Row> rows;
   try {
-    for (const auto& object : nlohmann::json::parse(text).at("rows")) rows.push_back(to_row(object));
+    for (const auto& object : nlohmann::json::parse(text).at("rows"))
+      rows.push_back(to_row(object));
   } catch (const nlohmann::json::exception& e) {
     fail(fmt::format("its output is not the rows expected ({})", e.what()));
   }

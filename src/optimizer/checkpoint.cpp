@@ -13,8 +13,8 @@
 namespace gallop {
 namespace {
 
-using nlohmann::json;
 using cpu::Storage;
+using nlohmann::json;
 
 constexpr const char* kFormat = "gallop.optimizer";
 constexpr const char* kVersion = "1";
@@ -113,6 +113,9 @@ class Reader {
       read_groups(json::parse(meta("groups")), r);
     } catch (const json::exception& e) {
       refuse(fmt::format("its metadata is damaged ({})", e.what()));
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::invalid_file) throw;
+      refuse(e.what());  // a hyper-parameter or schedule out of range
     }
     read_slots(r);
     return r;
@@ -137,8 +140,8 @@ class Reader {
 
   void read_groups(const json& groups, Restored& r) const {
     if (groups.size() != m_.groups.size()) {
-      refuse(fmt::format("it has {} groups, this optimizer has {}", groups.size(),
-                         m_.groups.size()));
+      refuse(
+          fmt::format("it has {} groups, this optimizer has {}", groups.size(), m_.groups.size()));
     }
     for (size_t g = 0; g < groups.size(); ++g) r.groups.push_back(read_group(groups.at(g), g));
   }

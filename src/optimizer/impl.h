@@ -61,9 +61,9 @@ struct Optimizer::Impl {
   double norm_factor = 1;
   StepArgs args;
   std::vector<Coefs> coefs;
-  std::vector<size_t> group_coefs;    // where a group's coefficients begin
-  std::vector<uint8_t> updated;       // by slot: had its update in this step
-  std::vector<size_t> chosen;         // slots to update
+  std::vector<size_t> group_coefs;     // where a group's coefficients begin
+  std::vector<uint8_t> updated;        // by slot: had its update in this step
+  std::vector<size_t> chosen;          // slots to update
   std::vector<uint32_t> chosen_coefs;  // index into coefs
   std::vector<cpu::Job> jobs;
   std::vector<size_t> everything;  // 0, 1, 2, ...

@@ -31,8 +31,10 @@ int64_t element_count(const Param& p) {
 
 Storage param_storage(const Param& p, Rounding rounding) {
   switch (p.dtype) {
-    case DType::f32: return Storage::f32;
-    case DType::f64: return Storage::f64;
+    case DType::f32:
+      return Storage::f32;
+    case DType::f64:
+      return Storage::f64;
     case DType::bf16:
       return rounding == Rounding::nearest      ? Storage::bf16_nearest
              : rounding == Rounding::stochastic ? Storage::bf16_stochastic
@@ -55,10 +57,14 @@ Storage grad_storage(const Param& p) {
                           to_string(p.dtype), to_string(p.grad_dtype)));
   }
   switch (p.grad_dtype) {
-    case DType::f32: return Storage::f32;
-    case DType::f64: return Storage::f64;
-    case DType::bf16: return Storage::bf16_nearest;
-    case DType::f16: return Storage::f16_nearest;
+    case DType::f32:
+      return Storage::f32;
+    case DType::f64:
+      return Storage::f64;
+    case DType::bf16:
+      return Storage::bf16_nearest;
+    case DType::f16:
+      return Storage::f16_nearest;
   }
   refuse(p, "unknown gradient dtype");
 }
@@ -88,13 +94,18 @@ Bits64 name_id(std::string_view name) {
   return h;
 }
 
-// Hands out 64-byte aligned places, first counting, then for real.
+// Hands out 64-byte aligned places, first counting, then for real. Large arrays, often of the same
+// power of two, are kept from beginning at the same offset in a page: loads would wait for stores
+// that only seem to overlap them.
 struct Cursor {
+  static constexpr size_t kLarge = 1 << 14, kSkew = 13 * 64;
   std::byte* base;
   size_t used = 0;
-  void* take(int64_t n, size_t bytes) {
+  void* take(int64_t n, size_t width) {
+    const size_t bytes = static_cast<size_t>(n) * width;
+    if (bytes >= kLarge) used += kSkew;
     void* at = base == nullptr ? nullptr : base + used;
-    used += (static_cast<size_t>(n) * bytes + 63) / 64 * 64;
+    used += (bytes + 63) / 64 * 64;
     return at;
   }
 };

@@ -37,7 +37,8 @@ template <class R, class F>
 void with_entry(int e, F f) {
   [&]<int... E>(std::integer_sequence<int, E...>) {
     (void)((e == E && (f(std::integral_constant<int, E>{}), true)) || ...);
-  }(std::make_integer_sequence<int, entry_count<R>()>{});
+  }
+  (std::make_integer_sequence<int, entry_count<R>()>{});
 }
 
 template <class R>
@@ -67,7 +68,8 @@ inline std::vector<std::string> split_choices(const char* text) {
 
 template <class R>
 RuleInfo info_of() {
-  RuleInfo info{R::name, R::about, R::formula, {}, {}, {}, {}, counting<R>() == Counting::per_group};
+  RuleInfo info{R::name, R::about, R::formula, {},
+                {},      {},       {},         counting<R>() == Counting::per_group};
   const typename R::Hyper defaults;
   for (const auto& k : R::knobs) {
     info.knobs.push_back({k.name, k.help, defaults.*k.field, k.range.low, k.range.high,
@@ -86,11 +88,21 @@ RuleInfo info_of() {
 
 template <class R>
 Rule make_rule(std::vector<const cpu::RuleKernels*> kernels) {
-  static_assert(sizeof(R::knobs) / sizeof(R::knobs[0]) * sizeof(double) ==
-                    sizeof(typename R::Hyper),
-                "every member of Hyper is a double and has a knob");
-  Rule rule{info_of<R>(), {}, kCoefs<R>, {}, optional_count<R>(), coef_of<R>, nullptr, nullptr,
-            reference_of<R>, unfused_of<R, float>, unfused_of<R, double>, std::move(kernels)};
+  static_assert(
+      sizeof(R::knobs) / sizeof(R::knobs[0]) * sizeof(double) == sizeof(typename R::Hyper),
+      "every member of Hyper is a double and has a knob");
+  Rule rule{info_of<R>(),
+            {},
+            kCoefs<R>,
+            {},
+            optional_count<R>(),
+            coef_of<R>,
+            nullptr,
+            nullptr,
+            reference_of<R>,
+            unfused_of<R, float>,
+            unfused_of<R, double>,
+            std::move(kernels)};
   for (int e = 0; e < entry_count<R>(); ++e) rule.entries.push_back(entry_at<R>(e));
   if constexpr (requires { typename R::Scalars; }) {
     const typename R::Scalars initial;

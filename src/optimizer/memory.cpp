@@ -2,7 +2,6 @@
 #include "optimizer/memory.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
@@ -28,19 +27,14 @@ Memory::Memory(size_t bytes, const Allocator& allocator) : bytes_(bytes), alloca
     std::memset(data_, 0, bytes);
     return;
   }
-  // Fresh pages are zero and are placed by the thread that first touches them, which is the one
-  // that will update them.
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) out_of_memory(bytes, std::strerror(errno));
-  madvise(p, bytes, MADV_HUGEPAGE);  // fewer TLB misses; a refusal does no harm
-  data_ = static_cast<std::byte*>(p);
+  pages_ = detail::map_pages(bytes);
+  if (pages_.data == nullptr) out_of_memory(bytes, std::strerror(errno));
+  data_ = static_cast<std::byte*>(pages_.data);
 }
 
 Memory::~Memory() {
-  if (data_ == nullptr) return;
-  if (allocator_.allocate == nullptr) {
-    munmap(data_, bytes_);
-  } else if (allocator_.release != nullptr) {
+  detail::unmap(pages_);
+  if (data_ != nullptr && pages_.data == nullptr && allocator_.release != nullptr) {
     allocator_.release(data_, bytes_, allocator_.context);
   }
 }
@@ -50,6 +44,7 @@ Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(pages_, other.pages_);
   std::swap(allocator_, other.allocator_);
   return *this;
 }

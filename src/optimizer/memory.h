@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "core/pages.h"
 #include "gallop/optimizer.h"
 
 namespace gallop {
@@ -22,6 +23,7 @@ class Memory {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  detail::Pages pages_;  // unless an allocator gave the memory
   Allocator allocator_;
 };
 

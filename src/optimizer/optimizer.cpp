@@ -70,8 +70,8 @@ void Optimizer::Impl::check_value(size_t knob, double value) const {
   const bool low = k.low_included ? value >= k.low : value > k.low;
   const bool high = k.high_included ? value <= k.high : value < k.high;
   if (low && high && std::isfinite(value) && (!k.whole || value == std::floor(value))) return;
-  invalid(fmt::format("{} {} is {}, expected {}", rule.info.name, k.name, value,
-                      describe_range(k)));
+  invalid(
+      fmt::format("{} {} is {}, expected {}", rule.info.name, k.name, value, describe_range(k)));
 }
 
 void Optimizer::Impl::check_together(const std::vector<double>& hyper) const {
@@ -131,9 +131,10 @@ void Optimizer::set(size_t g, std::string_view knob, double value) {
   try {
     impl_->check_together(group.hyper);
     if (impl_->rule.present_states(group.hyper.data()) != group.present) {
-      invalid(fmt::format("{} {} cannot change from {} to {}: it decides which states are kept, "
-                          "and those are fixed when a group is added",
-                          impl_->rule.info.name, knob, before, value));
+      invalid(
+          fmt::format("{} {} cannot change from {} to {}: it decides which states are kept, "
+                      "and those are fixed when a group is added",
+                      impl_->rule.info.name, knob, before, value));
     }
   } catch (...) {
     group.hyper[i] = before;
@@ -156,9 +157,7 @@ void Optimizer::set_schedule(size_t g, const Schedule& schedule) {
   impl_->group_at(g).options.schedule = schedule;
 }
 
-const Schedule& Optimizer::schedule(size_t g) const {
-  return impl_->group_at(g).options.schedule;
-}
+const Schedule& Optimizer::schedule(size_t g) const { return impl_->group_at(g).options.schedule; }
 
 void Optimizer::set_grad(size_t i, void* grad) {
   Slot& s = impl_->slot_at(i);
@@ -213,8 +212,8 @@ int64_t Optimizer::bytes_per_step() const {
   int64_t bytes = 0;
   for (size_t i = 0; i < size(); ++i) {
     const Slot& s = impl_->slots[i];
-    int64_t per_element = static_cast<int64_t>(size_of(s.param.grad_dtype)) *
-                          (impl_->options.zero_grad ? 2 : 1);
+    int64_t per_element =
+        static_cast<int64_t>(size_of(s.param.grad_dtype)) * (impl_->options.zero_grad ? 2 : 1);
     const int64_t data = static_cast<int64_t>(size_of(s.param.dtype));
     const bool master = s.tensor.param_storage == cpu::Storage::bf16_master ||
                         s.tensor.param_storage == cpu::Storage::f16_master;
@@ -225,8 +224,7 @@ int64_t Optimizer::bytes_per_step() const {
     size_t next = 0;
     for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
       if (!(s.tensor.present >> j & 1)) continue;
-      per_element +=
-          static_cast<int64_t>(size_of(views[next++].dtype)) * (writes >> j & 1 ? 2 : 1);
+      per_element += static_cast<int64_t>(size_of(views[next++].dtype)) * (writes >> j & 1 ? 2 : 1);
     }
     bytes += per_element * s.tensor.n;
   }

@@ -21,14 +21,14 @@ using Registry = std::map<std::string, Rule, std::less<>>;
 
 void add_rule(Registry& rules, const Rule& rule) {
   if (rule.info.knob("lr") < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rule '{}' has no knob 'lr', which every rule must have",
-                            rule.info.name));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("rule '{}' has no knob 'lr', which every rule must have", rule.info.name));
   }
   if (rule.clip != nullptr && rule.info.knob("max_grad_norm") < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rule '{}' has a clip function but no knob 'max_grad_norm'",
-                            rule.info.name));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("rule '{}' has a clip function but no knob 'max_grad_norm'", rule.info.name));
   }
   if (!rules.emplace(rule.info.name, rule).second) {
     throw Error(ErrorCode::invalid_argument,

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Everything CI runs, in the order that fails soonest. Each stage prints how long it took.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  "$@" || { echo "== $name FAILED after $((SECONDS - start)) s"; exit 1; }
+  echo "== $name: $((SECONDS - start)) s"
+}
+
+build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1"; }
+
+# Timings never fail a test; the environment must not change results either.
+unset GALLOP_FORCE_ISA GALLOP_NUM_THREADS
+
+check_all() {
+  build/release/gallop check
+  build/release/gallop check --golden tests/data/golden
+}
+check_aarch64() {
+  build aarch64
+  qemu-aarch64 build/aarch64/gallop check --sizes 0,1,257,1003
+  qemu-aarch64 build/aarch64/gallop check --golden tests/data/golden
+}
+fuzz() {
+  mkdir -p build/fuzz/corpus
+  clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -DFMT_HEADER_ONLY -Iinclude -Isrc \
+    tests/fuzz/safetensors_fuzz.cpp src/io/*.cpp -o build/fuzz/safetensors_fuzz
+  build/fuzz/safetensors_fuzz -max_total_time=60 -print_final_stats=1 -verbosity=0 \
+    -artifact_prefix=build/fuzz/ build/fuzz/corpus tests/fuzz/corpus
+}
+tidy() {
+  run-clang-tidy -quiet -p build/release -j "$(nproc)" '/(src|cli)/.*\.cpp$' >build/tidy.log 2>&1 ||
+    { grep -E 'warning:|error:' build/tidy.log; return 1; }
+}
+
+stage "format" scripts/format.sh
+stage "build" build release
+stage "tests" ctest --preset release -j "$(nproc)"
+stage "check" check_all
+stage "tidy" tidy
+stage "address and undefined-behaviour sanitizers: build" build asan
+stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j "$(nproc)"
+stage "thread sanitizer: build" build tsan
+stage "thread sanitizer: tests" ctest --preset tsan -j "$(nproc)"
+stage "AArch64 under qemu" check_aarch64
+stage "fuzzing, one minute" fuzz
+echo "all stages passed in $SECONDS s"

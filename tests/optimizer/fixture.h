@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+// Optimizers over several tensors of awkward sizes, and everything they hold as bytes to compare.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check/data.h"
+#include "check/sweep.h"
+#include "gallop/gallop.h"
+
+namespace gallop::test {
+
+using check::Buffer;
+using check::Formats;
+
+inline constexpr Formats kF32 = {DType::f32, DType::f32, Rounding::nearest, StateFormat::f32,
+                                 Rounding::nearest};
+inline constexpr Formats kF64 = {DType::f64, DType::f64, Rounding::nearest, StateFormat::f32,
+                                 Rounding::nearest};
+
+// A rule with one choice of its optional states.
+struct Variant {
+  std::string name, rule;
+  Hyper hyper;
+};
+
+// A rate that moves 16-bit parameters too, and decay, which most rules leave off.
+inline Variant plain(const std::string& rule) {
+  return {rule, rule, {{"lr", 0.01}, {"weight_decay", 0.05}}};
+}
+
+// Every rule, with every subset of its optional states.
+inline std::vector<Variant> variants() {
+  std::vector<Variant> out;
+  for (const std::string& rule : rule_names()) {
+    std::vector<Variant> of_rule = {plain(rule)};
+    for (const StateInfo& state : rule_info(rule).states) {
+      if (state.when.empty()) continue;
+      const size_t without = of_rule.size();
+      for (size_t i = 0; i < without; ++i) {
+        Variant with = of_rule[i];
+        with.name += "+" + state.when;
+        const int knob = rule_info(rule).knob(state.when);
+        const bool flag = rule_info(rule).knobs[static_cast<size_t>(knob)].whole;
+        with.hyper.emplace_back(state.when, flag ? 1 : 0.9);
+        of_rule.push_back(with);
+      }
+    }
+    out.insert(out.end(), of_rule.begin(), of_rule.end());
+  }
+  return out;
+}
+
+// Every format of parameters with every format of states, gradient formats taken in turn.
+inline std::vector<Formats> formats() {
+  std::vector<Formats> out;
+  size_t k = 0;
+  for (const Formats& f : check::all_formats()) {
+    if (f.param == DType::f64) {
+      out.push_back(f);
+      continue;
+    }
+    // Nine in a row share the parameter's format: three gradients by three states.
+    const size_t param = k / 9, grad = k / 3 % 3, state = k % 3;
+    if ((param + state) % 3 == grad) out.push_back(f);
+    ++k;
+  }
+  return out;
+}
+
+inline bool has_entry(const Optimizer& o, std::string_view entry) {
+  for (const std::string& e : o.rule().entries) {
+    if (e == entry) return true;
+  }
+  return false;
+}
+
+// The bytes of all parameters, masters, remainders and states, and the step counts.
+struct Snapshot {
+  std::vector<std::pair<std::string, std::vector<std::byte>>> parts;
+
+  void add(std::string what, const void* data, size_t bytes) {
+    parts.emplace_back(std::move(what), bytes);
+    if (bytes > 0) std::memcpy(parts.back().second.data(), data, bytes);
+  }
+};
+
+// What differs first; empty when nothing does.
+inline std::string difference(const Snapshot& a, const Snapshot& b) {
+  if (a.parts.size() != b.parts.size()) return "number of parts";
+  for (size_t i = 0; i < a.parts.size(); ++i) {
+    const auto& [name, x] = a.parts[i];
+    const auto& [other_name, y] = b.parts[i];
+    if (name != other_name || x.size() != y.size()) return name + " against " + other_name;
+    for (size_t k = 0; k < x.size(); ++k) {
+      if (x[k] != y[k]) return name + " byte " + std::to_string(k);
+    }
+  }
+  return "";
+}
+
+inline Options one_thread() {
+  Options o;
+  o.threads = 1;
+  return o;
+}
+
+struct Plan {
+  Variant variant;
+  Formats formats = kF32;
+  Options options = one_thread();
+  GroupOptions group = {};  // hyper and formats come from above
+  std::vector<std::vector<int64_t>> sizes = {{0, 1, 255, 256}, {257, 1003}};
+};
+
+// An optimizer with its memory. The second group has half the rate of the first; every other
+// tensor starts one element past a 64-byte boundary.
+class World {
+ public:
+  explicit World(const Plan& s) : optimizer(s.variant.rule, s.options), formats_(s.formats) {
+    for (size_t g = 0; g < s.sizes.size(); ++g) {
+      std::vector<Param> added;
+      for (int64_t n : s.sizes[g]) {
+        const bool unaligned = params.size() % 2 == 1;
+        Buffer& p = params.emplace_back(s.formats.param, n, unaligned);
+        Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned);
+        p.fill_normal(params.size(), 1);
+        added.push_back({std::string("p").append(std::to_string(params.size() - 1)),
+                         {n},
+                         p.data(),
+                         d.data(),
+                         s.formats.param,
+                         s.formats.grad,
+                         Role::other});
+      }
+      GroupOptions group = s.group;
+      group.hyper = s.variant.hyper;
+      group.rounding = s.formats.rounding;
+      group.state = s.formats.state;
+      group.state_rounding = s.formats.state_rounding;
+      optimizer.add_group(added, group);
+      if (g > 0) optimizer.set(g, "lr", optimizer.get(g, "lr") / 2);
+    }
+  }
+
+  void fill_grads(uint64_t seed, double scale = 0.1) {
+    for (size_t i = 0; i < grads.size(); ++i) grads[i].fill_normal(1000 * (seed + 1) + i, scale);
+  }
+  void give_grad(size_t i) { optimizer.set_grad(i, grads[i].data()); }
+  void take_grad(size_t i) { optimizer.set_grad(i, nullptr); }
+
+  // One update by each of the rule's entries.
+  void step_all_entries() {
+    optimizer.step();
+    if (has_entry(optimizer, "hessian")) optimizer.run("hessian");
+    optimizer.eval();
+    optimizer.train();
+  }
+
+  Snapshot snapshot() const {
+    Snapshot s;
+    for (size_t i = 0; i < params.size(); ++i) add_param(s, i);
+    return s;
+  }
+  // Of one parameter, under a name that does not tell which.
+  Snapshot snapshot_of(size_t i) const {
+    Snapshot s;
+    add_param(s, i);
+    for (auto& [what, bytes] : s.parts) what = what.substr(what.find('.'));
+    return s;
+  }
+  Snapshot grad_snapshot() const {
+    Snapshot s;
+    for (const Buffer& d : grads) {
+      s.add("grad", d.data(), static_cast<size_t>(d.size()) * size_of(d.type()));
+    }
+    return s;
+  }
+  bool guards_intact() const {
+    for (const Buffer& b : params) {
+      if (!b.guards_intact()) return false;
+    }
+    for (const Buffer& b : grads) {
+      if (!b.guards_intact()) return false;
+    }
+    return true;
+  }
+
+  std::vector<Buffer> params, grads;
+  Optimizer optimizer;
+
+ private:
+  void add_param(Snapshot& s, size_t i) const {
+    const Buffer& p = params[i];
+    const auto n = static_cast<size_t>(p.size());
+    const std::string name = optimizer.param(i).name;
+    s.add(name + ".data", p.data(), n * size_of(p.type()));
+    if (const void* low = optimizer.low_bits(i)) {
+      s.add(name + ".low", low, n * (formats_.rounding == Rounding::master ? 4 : 2));
+    }
+    for (const StateView& v : optimizer.states(i)) {
+      s.add(name + "." + v.name, v.data, static_cast<size_t>(v.size) * size_of(v.dtype));
+    }
+    const int64_t steps = optimizer.steps(i);
+    s.add(name + ".steps", &steps, sizeof steps);
+  }
+
+  Formats formats_;
+};
+
+inline void copy_bytes(Buffer& to, const Buffer& from) {
+  ASSERT_EQ(to.size(), from.size());
+  if (to.size() > 0) {
+    std::memcpy(to.data(), from.data(), static_cast<size_t>(to.size()) * size_of(to.type()));
+  }
+}
+inline void copy_bytes(std::vector<Buffer>& to, const std::vector<Buffer>& from) {
+  ASSERT_EQ(to.size(), from.size());
+  for (size_t i = 0; i < to.size(); ++i) copy_bytes(to[i], from[i]);
+}
+
+// The action throws gallop::Error with this code and all these parts in its message.
+template <class Action>
+void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts, Action action) {
+  try {
+    action();
+    ADD_FAILURE() << "accepted" << (parts.size() > 0 ? ", expected a message with: " : "")
+                  << (parts.size() > 0 ? *parts.begin() : "");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    for (std::string_view part : parts) {
+      EXPECT_NE(std::string_view(e.what()).find(part), std::string_view::npos)
+          << "'" << part << "' is not in: " << e.what();
+    }
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "not a gallop::Error: " << e.what();
+  }
+}
+
+// A folder that is gone when the test ends.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = testing::TempDir() + "gallop-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    path_ = pattern;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_all, ignored);
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace gallop::test
