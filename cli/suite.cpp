@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "cli/common.h"
 #include "gallop/error.h"
 #include "lab/adam_grid.h"
@@ -11,7 +14,7 @@ void add_adam_grid(CLI::App& suite) {
     Output output;
     Where where;
     lab::AdamGridOptions grid;
-    std::vector<std::string> with;
+    std::vector<std::string> with, torch_modes = {"single", "foreach", "fused", "compiled"};
   };
   auto s = std::make_shared<State>();
   s->grid.sampler.min_samples = 6;
@@ -31,6 +34,10 @@ void add_adam_grid(CLI::App& suite) {
   grid->add_option("--with", s->with, "Also run a peer here and merge its columns: torch")
       ->delimiter(',')
       ->check(CLI::IsMember({"torch"}));
+  grid->add_option("--torch-modes", s->torch_modes, "Which of torch's ways to step")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"single", "foreach", "fused", "compiled"}))
+      ->capture_default_str();
   grid->add_option("--time-limit", s->grid.sampler.time_limit_s,
                    "Seconds for each contender and cell")
       ->capture_default_str();
@@ -41,6 +48,7 @@ void add_adam_grid(CLI::App& suite) {
     s->grid.threads = s->where.threads;
     s->grid.sampler.seed = s->where.seed;
     s->grid.with_torch = !s->with.empty();
+    s->grid.torch_modes = fmt::format("{}", fmt::join(s->torch_modes, ","));
     s->output.emit(lab::adam_grid(s->grid));
   });
 }

@@ -54,7 +54,7 @@ def main():
     ap.add_argument("--size", type=numbers, default=[16384, 65536, 262144, 1048576, 4194304])
     ap.add_argument("--modes", default="single,foreach,fused,compiled")
     ap.add_argument("--time-limit", type=float, default=0.5, help="seconds for each cell and mode")
-    ap.add_argument("--compiled-tensors", type=int, default=16,
+    ap.add_argument("--compiled-tensors", type=int, default=4,
                     help="leave compiled out beyond this many tensors: it compiles for minutes")
     args = ap.parse_args()
     if args.threads > 0:

@@ -92,7 +92,7 @@ void ThreadPool::run(int count, Task task, void* context) {
     Worker& w = *workers_[static_cast<size_t>(i - 1)];
     const int job = w.started.load(std::memory_order_relaxed);
     for (int spins = 0; w.finished.load(std::memory_order_acquire) != job; ++spins) {
-      spins < 10 * kSpins ? relax() : std::this_thread::yield();
+      spins < kSpins ? relax() : std::this_thread::yield();
     }
   }
 }

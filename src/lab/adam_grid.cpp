@@ -51,7 +51,7 @@ Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
 }
 
 void merge_torch(const AdamGridOptions& o, Table& table) {
-  const std::vector<Row> rows = torch_grid_rows(o.tensors, o.sizes, o.threads);
+  const std::vector<Row> rows = torch_grid_rows(o.tensors, o.sizes, o.threads, o.torch_modes);
   for (Row& row : table.rows) {
     double best = INFINITY;
     for (const Row& t : rows) {

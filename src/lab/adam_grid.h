@@ -17,6 +17,7 @@ struct AdamGridOptions {
   std::vector<int64_t> sizes = {16384, 65536, 262144, 1048576, 4194304};
   int threads = 0;
   bool with_torch = false;
+  std::string torch_modes = "single,foreach,fused,compiled";
   bench::SamplerOptions sampler;
 };
 

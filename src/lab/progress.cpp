@@ -106,7 +106,8 @@ std::string Progress::line(Clock::time_point now, std::string_view detail) const
 
 void Progress::draw(Clock::time_point now, std::string_view detail) {
   const std::string text = line(now, detail);
-  write_stderr(terminal_ ? "\r" + cut(text, terminal_columns() - 1) + "\x1b[K" : text + '\n');
+  write_stderr(terminal_ ? fmt::format("\r{}\x1b[K", cut(text, terminal_columns() - 1))
+                         : text + '\n');
   last_ = now;
   drawn_ = true;
 }

@@ -63,7 +63,8 @@ Row to_row(const nlohmann::json& object) {
 }  // namespace
 
 std::vector<Row> torch_grid_rows(const std::vector<int64_t>& tensors,
-                                 const std::vector<int64_t>& sizes, int threads) {
+                                 const std::vector<int64_t>& sizes, int threads,
+                                 const std::string& modes) {
   const char* set = std::getenv("GALLOP_PYTHON");
   const std::string python = set != nullptr && *set != 0 ? set : "python3";
   if (std::system(fmt::format("'{}' -c 'import torch' 2>/dev/null", python).c_str()) != 0) {
@@ -71,12 +72,13 @@ std::vector<Row> torch_grid_rows(const std::vector<int64_t>& tensors,
   }
   const ScriptFile script(kTorchAdamGrid);
   const std::string text =
-      output_of(fmt::format("'{}' '{}' --threads {} --tensors {} --size {}", python, script.path(),
-                            threads, fmt::join(tensors, ","), fmt::join(sizes, ",")));
+      output_of(fmt::format("'{}' '{}' --threads {} --modes {} --tensors {} --size {}", python,
+                            script.path(), threads, modes, fmt::join(tensors, ","),
+                            fmt::join(sizes, ",")));
   std::vector<Row> rows;
   try {
-    for (const auto& object : nlohmann::json::parse(text).at("rows"))
-      rows.push_back(to_row(object));
+    const nlohmann::json parsed = nlohmann::json::parse(text);
+    for (const auto& object : parsed.at("rows")) rows.push_back(to_row(object));
   } catch (const nlohmann::json::exception& e) {
     fail(fmt::format("its output is not the rows expected ({})", e.what()));
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -168,6 +169,14 @@ void forgets_the_last(int path, const cpu::KernelArgs& a) {
   right_kernel(path, shorter);
 }
 
+// In plain fp32 only, where the bound is a few units in the last place.
+void rounds_badly(int path, const cpu::KernelArgs& a) {
+  right_kernel(path, a);
+  if (static_cast<cpu::Path>(path) != cpu::Path::f32) return;
+  float& p = static_cast<float*>(a.param)[a.n / 2];
+  for (int i = 0; i < 8; ++i) p = std::nextafter(p, 10.0f);
+}
+
 void writes_one_too_many(int path, const cpu::KernelArgs& a) {
   right_kernel(path, a);
   const size_t bytes = static_cast<size_t>(a.param_codec->data_bytes);
@@ -185,6 +194,10 @@ TEST(Sweep, WrappedKernelsThatAreRightPass) {
   for (const lab::Row& row : sweep(small("^test_right$")).rows) {
     EXPECT_EQ(text(row, "status"), "pass") << text(row, "detail");
   }
+}
+
+TEST(Sweep, FindsAnFp32ParameterEightUnitsInTheLastPlaceOff) {
+  expect_found(with_kernels<rounds_badly>("test_units"), "parameter[");
 }
 
 TEST(Sweep, FindsAKernelThatForgetsTheLastElement) {
