@@ -3,8 +3,11 @@
 // and leaves a temporary, as an eager tensor library does.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -13,16 +16,47 @@
 
 namespace gallop::cpu {
 
+// Memory of temporaries, kept from step to step: an eager library's allocator does the same.
+class Scratch {
+ public:
+  struct Piece {
+    void* data;
+    size_t bytes;
+  };
+  Scratch() = default;
+  ~Scratch() {
+    for (const Piece& p : free_) std::free(p.data);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Piece take(size_t bytes) {
+    for (Piece& p : free_) {
+      if (p.bytes < bytes) continue;
+      const Piece found = std::exchange(p, free_.back());
+      free_.pop_back();
+      return found;
+    }
+    bytes = (bytes + 127) / 64 * 64;
+    void* data = std::aligned_alloc(64, bytes);
+    if (data == nullptr) throw std::bad_alloc();
+    return {data, bytes};
+  }
+  void give(Piece p) { free_.push_back(p); }
+
+ private:
+  std::vector<Piece> free_;
+};
+
 // Runs passes over arrays of one length and lends temporaries for their results.
 class ArrayEngine {
  public:
-  ArrayEngine(ArrayOp op, Index n, size_t element_bytes, int threads)
-      : op_(op), n_(n), bytes_(static_cast<size_t>(n) * element_bytes), threads_(threads) {}
-  ~ArrayEngine() {
-    for (void* p : free_) std::free(p);
-  }
-  ArrayEngine(const ArrayEngine&) = delete;
-  ArrayEngine& operator=(const ArrayEngine&) = delete;
+  ArrayEngine(ArrayOp op, Index n, size_t element_bytes, int threads, Scratch& scratch)
+      : op_(op),
+        n_(n),
+        bytes_(static_cast<size_t>(n) * element_bytes),
+        threads_(threads),
+        scratch_(scratch) {}
 
   void pass(Op op, void* out, const Operand* in) const {
     auto share = [&](int i, int count) {
@@ -33,20 +67,18 @@ class ArrayEngine {
     };
     ThreadPool::instance().run(threads_, share);
   }
-  void* take() {
-    if (free_.empty()) return std::aligned_alloc(64, (bytes_ + 127) / 64 * 64);
-    void* p = free_.back();
-    free_.pop_back();
-    return p;
+  template <class T>
+  std::shared_ptr<T> temporary() {
+    const Scratch::Piece piece = scratch_.take(bytes_);
+    return {static_cast<T*>(piece.data), [this, piece](T*) { scratch_.give(piece); }};
   }
-  void give(void* p) { free_.push_back(p); }
 
  private:
   ArrayOp op_;
   Index n_;
   size_t bytes_;
   int threads_;
-  std::vector<void*> free_;
+  Scratch& scratch_;
 };
 
 // A handle to an array, or to one value for all elements.
@@ -57,17 +89,18 @@ class Array {
   Array(ArrayEngine& engine, T* data) : engine_(&engine), data_(data, [](T*) {}) {}
 
   static Array result(Op op, std::initializer_list<Array> in) {
-    Operand operands[3];
+    Operand operands[3] = {};
     ArrayEngine* engine = nullptr;
     int i = 0;
     for (const Array& a : in) {
       operands[i++] = {a.data_.get(), static_cast<double>(a.value_)};
       if (a.engine_ != nullptr) engine = a.engine_;
     }
+    // A product of literals and coefficients, such as the zero difference of adan's first step.
+    if (engine == nullptr) return folded(op, operands);
     Array out;
     out.engine_ = engine;
-    out.data_ =
-        std::shared_ptr<T>(static_cast<T*>(engine->take()), [engine](T* p) { engine->give(p); });
+    out.data_ = engine->template temporary<T>();
     engine->pass(op, out.data_.get(), operands);
     return out;
   }
@@ -77,6 +110,37 @@ class Array {
   }
 
  private:
+  static T folded(Op op, const Operand* in) {
+    const T a = static_cast<T>(in[0].value), b = static_cast<T>(in[1].value);
+    switch (op) {
+      case Op::add:
+        return a + b;
+      case Op::sub:
+        return a - b;
+      case Op::mul:
+        return a * b;
+      case Op::div:
+        return a / b;
+      case Op::fma:
+        return gallop::fma(a, b, static_cast<T>(in[2].value));
+      case Op::sqrt:
+        return gallop::sqrt(a);
+      case Op::abs:
+        return gallop::abs(a);
+      case Op::sign:
+        return gallop::sign(a);
+      case Op::neg:
+        return -a;
+      case Op::min:
+        return gallop::min(a, b);
+      case Op::max:
+        return gallop::max(a, b);
+      case Op::copy:
+        return a;
+    }
+    return a;
+  }
+
   ArrayEngine* engine_ = nullptr;
   std::shared_ptr<T> data_;
   T value_ = 0;

@@ -52,6 +52,11 @@ void Backend::reserve(size_t tensors, Index blocks) {
   partials_.reserve(tensors + static_cast<size_t>(blocks / kSumBlocks));
 }
 
+int Backend::useful_threads(Index elements) const {
+  const Index useful = std::max<Index>(1, elements / (kMinBlocksPerThread * kBlock));
+  return static_cast<int>(std::min<Index>(threads_, useful));
+}
+
 template <class F>
 void Backend::share_out(std::span<const Job> jobs, Index unit, F f) {
   const auto units = [unit](const Job& job) {
@@ -72,8 +77,7 @@ void Backend::share_out(std::span<const Job> jobs, Index unit, F f) {
       at = stop;
     }
   };
-  const Index useful = std::max<Index>(1, total * unit / kMinBlocksPerThread);
-  ThreadPool::instance().run(static_cast<int>(std::min<Index>(threads_, useful)), share);
+  ThreadPool::instance().run(useful_threads(total * unit * kBlock), share);
 }
 
 KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Index blocks) const {

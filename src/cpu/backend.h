@@ -55,6 +55,7 @@ class Backend {
   // Calls f(job, piece) for pieces that together cover all jobs and never cut `unit` blocks.
   template <class F>
   void share_out(std::span<const Job> jobs, Index unit, F f);
+  int useful_threads(Index elements) const;
   void update_unfused(int entry, const Job& job);
   KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;
 
@@ -64,6 +65,7 @@ class Backend {
   const Toolkit& tools_;
   std::vector<Index> ends_;       // blocks before and in job i
   std::vector<double> partials_;  // one per chunk of square_sum
+  Scratch scratch_;               // of mode unfused
 };
 
 }  // namespace gallop::cpu

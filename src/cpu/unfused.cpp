@@ -92,14 +92,14 @@ void Backend::update_unfused(int entry, const Job& job) {
   const auto kept = [&](int j) { return (t.present >> j & 1) != 0; };
   const auto written = [&](int j) { return kept(j) && (e.writes >> j & 1) != 0; };
   if (t.param_storage == Storage::f64) {
-    ArrayEngine engine(tools_.array_f64, t.n, 8, threads_);
+    ArrayEngine engine(tools_.array_f64, t.n, 8, useful_threads(t.n), scratch_);
     double* data[2 + detail::kMaxStates] = {static_cast<double*>(t.param),
                                             e.grad ? static_cast<double*>(t.grad) : nullptr};
     for (int j = 0; j < detail::kMaxStates; ++j) data[2 + j] = static_cast<double*>(t.state[j]);
     return update_arrays(rule_, entry, engine, data, a);
   }
 
-  ArrayEngine engine(tools_.array_f32, t.n, 4, threads_);
+  ArrayEngine engine(tools_.array_f32, t.n, 4, useful_threads(t.n), scratch_);
   Field fields[2 + detail::kMaxStates] = {{t.param, t.low, a.param_codec, a.param_key},
                                           {e.grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
   for (int j = 0; j < detail::kMaxStates; ++j) {

@@ -71,10 +71,9 @@ std::vector<Row> torch_grid_rows(const std::vector<int64_t>& tensors,
     fail(fmt::format("{} has no torch (GALLOP_PYTHON names another python)", python));
   }
   const ScriptFile script(kTorchAdamGrid);
-  const std::string text =
-      output_of(fmt::format("'{}' '{}' --threads {} --modes {} --tensors {} --size {}", python,
-                            script.path(), threads, modes, fmt::join(tensors, ","),
-                            fmt::join(sizes, ",")));
+  const std::string text = output_of(
+      fmt::format("'{}' '{}' --threads {} --modes {} --tensors {} --size {}", python, script.path(),
+                  threads, modes, fmt::join(tensors, ","), fmt::join(sizes, ",")));
   std::vector<Row> rows;
   try {
     const nlohmann::json parsed = nlohmann::json::parse(text);
