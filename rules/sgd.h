@@ -31,7 +31,8 @@ struct Sgd {
     T weight_decay, momentum, damp, nesterov, neg_lr;
   };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
-    return {h.weight_decay, h.momentum, c.first ? 1 : 1 - h.dampening, h.nesterov, -h.lr};
+    return {h.weight_decay, h.momentum, c.first || h.momentum == 0 ? 1 : 1 - h.dampening,
+            h.nesterov, -h.lr};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[1], const K& k) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bench/ceiling.h"
+#include "bench/machine.h"
 #include "check/data.h"
 #include "check/reference.h"
 #include "cpu/isa.h"
@@ -18,7 +19,6 @@ namespace gallop::bench {
 namespace {
 
 constexpr double kSampleSeconds = 1e-3;
-constexpr double kLongStep = 5e-3;  // beyond this a step warms its own caches
 
 GroupOptions group_options(const StepContender& c) {
   GroupOptions g;
@@ -110,14 +110,17 @@ class Runner {
   Optimizer optimizer_;
 };
 
-Contender timed(std::string name, std::function<void(int)> run) {
-  const int iterations = calibrate_iterations(run, kSampleSeconds);
-  const double start = seconds_now();
-  run(1);
-  const bool is_long = seconds_now() - start > kLongStep;
-  // Other contenders ran in between: bring the caches back to what a loop of steps would find.
-  return {std::move(name), [run = std::move(run), iterations, is_long] {
-            if (!is_long) run(1);
+// Steps taken untimed before each sample: other contenders ran in between, and what fits the
+// last-level cache must be found there as in a loop of steps. What does not needs none.
+int warm_steps(const ShapeList& list) {
+  const int64_t footprint = 16 * list.elements();
+  return footprint < 2 * describe_machine().l3_bytes ? 3 : 0;
+}
+
+Contender timed(std::string name, int warm, std::function<void(int)> run) {
+  const int iterations = std::max(calibrate_iterations(run, kSampleSeconds), warm);
+  return {std::move(name), [run = std::move(run), iterations, warm] {
+            if (warm > 0) run(warm);
             return Batch{run, iterations}();
           }};
 }
@@ -199,15 +202,16 @@ std::vector<lab::Row> run_step_bench(const StepBench& given) {
   if (bench.threads <= 0) bench.threads = cpu::default_threads();
   std::vector<std::unique_ptr<Runner>> runners;
   std::vector<Contender> contenders;
+  const int warm = warm_steps(bench.shapes);
   for (const StepContender& c : bench.contenders) {
     check_contender(c, bench.shapes.shapes.size(), bench.threads);
     runners.push_back(std::make_unique<Runner>(c, bench.shapes, bench.threads));
-    contenders.push_back(timed(c.optimizer, [r = runners.back().get(), bare = c.bare](int k) {
+    contenders.push_back(timed(c.optimizer, warm, [r = runners.back().get(), bare = c.bare](int k) {
       bare ? r->run_bare(k) : r->run(k);
     }));
   }
   Read4Write3 ceiling(bench.shapes.elements(), bench.threads);
-  contenders.push_back(timed("ceiling", [&](int k) { ceiling.run(k); }));
+  contenders.push_back(timed("ceiling", warm, [&](int k) { ceiling.run(k); }));
 
   const std::vector<Measurement> results = measure(contenders, bench.sampler);
   const double ceiling_gb_s = ceiling.bytes() / results.back().summary.median * 1e-9;

@@ -60,7 +60,10 @@ void write_element(void* data, DType type, int64_t i, double value) {
 
 double half_spacing(DType type, double x) {
   const int bits = type == DType::f64 ? 53 : type == DType::f32 ? 24 : type == DType::bf16 ? 8 : 11;
-  const int lowest = type == DType::f64 ? -1074 : type == DType::f16 ? -24 : -149;
+  const int lowest = type == DType::f64    ? -1074
+                     : type == DType::f32  ? -149
+                     : type == DType::bf16 ? -133
+                                           : -24;
   const auto biased = static_cast<int>(__builtin_bit_cast(Bits64, x) >> 52 & 0x7ff);
   const int exponent = std::max(biased - 1023 - (bits - 1), lowest) - 1;
   if (exponent < -1022) return std::ldexp(1, exponent);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "check/sweep.h"
 #include "gallop/error.h"
 #include "gallop/optimizer.h"
 #include "io/safetensors.h"
@@ -210,7 +211,7 @@ lab::Table replay_goldens(const std::string& dir, const std::string& only, int t
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  const std::regex pattern(only, std::regex::ECMAScript);
+  const std::regex pattern = parse_pattern(only);
   lab::Table table;
   table.title = "recorded runs of other implementations";
   for (const fs::path& path : files) {

@@ -155,6 +155,15 @@ class ForcedIsa {
 
 }  // namespace
 
+std::regex parse_pattern(const std::string& text) {
+  try {
+    return std::regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error& e) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("'{}' is not a regular expression: {}", text, e.what()));
+  }
+}
+
 std::string to_string(const Formats& f) {
   std::string text =
       fmt::format("param={} grad={}", gallop::to_string(f.param), gallop::to_string(f.grad));
@@ -184,13 +193,7 @@ std::vector<Formats> all_formats() {
 }
 
 lab::Table sweep(const SweepOptions& o) {
-  std::regex only;
-  try {
-    only = std::regex(o.only, std::regex::ECMAScript);
-  } catch (const std::regex_error& e) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("'{}' is not a regular expression: {}", o.only, e.what()));
-  }
+  const std::regex only = parse_pattern(o.only);
   std::vector<Variant> variants;
   for (const std::string& name : rule_names()) {
     if (!std::regex_search(name, only)) continue;
@@ -205,6 +208,14 @@ lab::Table sweep(const SweepOptions& o) {
   if (isas.empty()) {
     for (const cpu::Toolkit* t : cpu::toolkits()) {
       if (cpu::runs_here(t->isa)) isas.emplace_back(t->isa);
+    }
+  }
+
+  for (const std::string& isa : isas) {
+    cpu::isa_index(isa);
+    if (!cpu::runs_here(isa)) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("instruction set '{}': this CPU cannot run it", isa));
     }
   }
 

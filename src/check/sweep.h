@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "lab/row.h"
 
 namespace gallop::check {
+
+// Throws when the text is no regular expression.
+std::regex parse_pattern(const std::string& text);
 
 struct Formats {
   DType param, grad;

@@ -16,34 +16,38 @@ struct Bounded {
   Bounded(double x = 0) : value(x), error(abs(x)) {}  // NOLINT(google-explicit-constructor)
   Bounded(double x, double e) : value(x), error(e) {}
   static Bounded exact(double x) { return {x, 0}; }
+  // A result whose arguments' errors have made it this uncertain, itself rounded.
+  static Bounded rounded(double x, double e) { return {x, e + abs(x) + e * kRoundoff}; }
 
   // Where an error decides between two outcomes, fp32's roundoff is assumed.
   static constexpr double kRoundoff = 1.0 / (1 << 24);
 };
 
 inline Bounded operator+(Bounded a, Bounded b) {
-  const double v = a.value + b.value;
-  return {v, a.error + b.error + abs(v)};
+  return Bounded::rounded(a.value + b.value, a.error + b.error);
 }
 inline Bounded operator-(Bounded a) { return {-a.value, a.error}; }
 inline Bounded operator-(Bounded a, Bounded b) { return a + -b; }
 inline Bounded operator*(Bounded a, Bounded b) {
-  const double v = a.value * b.value;
   // The last product matters where a value is zero by cancellation and then squared.
-  return {v, abs(a.value) * b.error + abs(b.value) * a.error + abs(v) +
-                 a.error * b.error * Bounded::kRoundoff};
+  return Bounded::rounded(a.value * b.value, abs(a.value) * b.error + abs(b.value) * a.error +
+                                                 a.error * b.error * Bounded::kRoundoff);
 }
 inline Bounded operator/(Bounded a, Bounded b) {
   const double v = a.value / b.value;
-  if (b.error * Bounded::kRoundoff * 2 > abs(b.value)) return {v, kInfinity};
-  return {v, (a.error + abs(v) * b.error) / abs(b.value) + abs(v)};
+  const double smallest = abs(b.value) - b.error * Bounded::kRoundoff;
+  if (smallest <= 0 && b.error > 0) return {v, kInfinity};
+  return Bounded::rounded(v, (a.error + abs(v) * b.error) / smallest);
 }
 // Covers one rounding (fused) and two (not fused).
 inline Bounded fma(Bounded a, Bounded b, Bounded c) { return a * b + c; }
 inline Bounded sqrt(Bounded a) {
-  const double v = sqrt(a.value), e = a.error * Bounded::kRoundoff;
-  if (a.value < 2 * e) return {v, sqrt(abs(a.value) + e) / Bounded::kRoundoff};
-  return {v, v == 0 ? 0 : a.error / (2 * v) + v};
+  const double e = a.error * Bounded::kRoundoff;
+  if (a.value < 0 && a.value + e >= 0) return {0, kInfinity};  // may be a root or a NaN
+  const double v = sqrt(a.value), smallest = a.value - e;
+  if (v == 0 && e == 0) return {0, 0};
+  if (smallest <= 0) return Bounded::rounded(v, sqrt(a.value + e) / Bounded::kRoundoff);
+  return Bounded::rounded(v, a.error / (v + sqrt(smallest)));
 }
 inline Bounded abs(Bounded a) { return {abs(a.value), a.error}; }
 inline Bounded sign(Bounded a) {

@@ -84,7 +84,7 @@ struct Toolkit {
   const char* isa;
   Codec codecs[kStorages];
   // Sum of squares of clamp(g * scale, ±limit) over n elements, n a multiple of kBlock except at
-  // the end of a tensor; the same bits on every instruction set.
+  // the end of a tensor; the same bits on every instruction set. Not finite if an element is not.
   double (*square_sum)(const Codec*, const void* data, Index n, const double* scale_and_limit);
   double (*square_sum_f64)(const void* data, Index n, const double* scale_and_limit);
   ArrayOp array_f32, array_f64;

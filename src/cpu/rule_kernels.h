@@ -25,6 +25,24 @@ struct Loops {
   static constexpr bool has(int j) { return (Present >> j & 1) != 0; }
   static constexpr bool writes(int j) { return has(j) && (kEntry.writes >> j & 1) != 0; }
 
+  // Element i of every state. Unrolled by hand: a loop over states, even of one turn, can keep g++
+  // from vectorising the loop over elements. S is an array of pointers or of blocks.
+  template <int J = 0, class S, class T>
+  static GALLOP_FN void load_states(const S& s, T (&t)[kN], Index i) {
+    if constexpr (J < kN) {
+      t[J] = 0;
+      if constexpr (has(J)) t[J] = s[J][i];
+      load_states<J + 1>(s, t, i);
+    }
+  }
+  template <int J = 0, class S, class T>
+  static GALLOP_FN void store_states(S& s, const T (&t)[kN], Index i) {
+    if constexpr (J < kN) {
+      if constexpr (writes(J)) s[J][i] = t[J];
+      store_states<J + 1>(s, t, i);
+    }
+  }
+
   // One plain array per stream, of elements T.
   template <class T>
   struct Streams {
@@ -48,12 +66,12 @@ struct Loops {
       GALLOP_VECTORIZE
       for (Index i = first; i < last; ++i) {
         T t[kN];
-        for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : T(0);
-        const T grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : T(0);
+        load_states(s, t, i);
+        T grad = 0;
+        if constexpr (kEntry.grad) grad = prepare(g[i], scale, limit, factor);
         const T next = detail::apply<R, E>(p[i], grad, t, k);
         if constexpr (kWrites) p[i] = next;
-        for (int j = 0; j < kN; ++j)
-          if (writes(j)) s[j][i] = t[j];
+        store_states(s, t, i);
       }
     }
     GALLOP_FN void prefetch(Index i) const {
@@ -106,10 +124,11 @@ struct Loops {
       GALLOP_VECTORIZE
       for (int i = 0; i < kBlock; ++i) {
         float t[kN];
-        for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][i] : 0.0f;
-        const float grad = kEntry.grad ? prepare(g[i], scale, limit, factor) : 0.0f;
+        load_states(s, t, i);
+        float grad = 0;
+        if constexpr (kEntry.grad) grad = prepare(g[i], scale, limit, factor);
         p[i] = detail::apply<R, E>(p[i], grad, t, k);
-        for (int j = 0; j < kN; ++j) s[j][i] = t[j];
+        store_states(s, t, i);
       }
       if constexpr (kWrites) {
         param.key = block_key(a.param_key, index);

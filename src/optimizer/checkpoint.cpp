@@ -108,6 +108,7 @@ class Reader {
     try {
       const json about = json::parse(meta("state"));
       r.skipped = about.at("skipped").get<int64_t>();
+      if (r.skipped < 0) refuse(fmt::format("skipped is {}, expected 0 or more", r.skipped));
       r.seed = about.at("seed").get<uint64_t>();
       r.evaluating = about.at("evaluating").get<bool>();
       read_groups(json::parse(meta("groups")), r);
@@ -164,16 +165,24 @@ class Reader {
       m_.check_value(g.hyper.size() - 1, g.hyper.back());
     }
     m_.check_together(g.hyper);
-    if (m_.rule.present_states(g.hyper.data()) != here.present) {
-      refuse(fmt::format("group {}: its hyper-parameters keep other states than this optimizer's",
-                         index));
-    }
+    check_states(g, here, index);
     if (m_.rule.info.counts_per_group) {
       for (size_t k = 0; k < m_.rule.info.scalars.size(); ++k) {
         g.scalars[k] = j.at("scalars").at(m_.rule.info.scalars[k]).get<double>();
       }
     }
     return g;
+  }
+
+  void check_states(const Group& there, const Group& here, size_t index) const {
+    const unsigned differ = m_.rule.present_states(there.hyper.data()) ^ here.present;
+    for (size_t j = 0; j < m_.rule.info.states.size(); ++j) {
+      if (!(differ >> j & 1)) continue;
+      const StateInfo& s = m_.rule.info.states[j];
+      const auto knob = static_cast<size_t>(m_.rule.info.knob(s.when));
+      refuse(fmt::format("group {}: {} is {}, this optimizer has {}, and only one of them keeps {}",
+                         index, s.when, there.hyper[knob], here.hyper[knob], s.name));
+    }
   }
 
   static std::string shortened(const json& j) {
@@ -236,12 +245,17 @@ void Optimizer::save(const std::string& path) const {
       }
     }
   }
-  io::write_safetensors(path, tensors,
-                        {{"format", kFormat},
-                         {"version", kVersion},
-                         {"optimizer", m.rule.info.name},
-                         {"state", about.dump()},
-                         {"groups", groups.dump()}});
+  try {
+    io::write_safetensors(path, tensors,
+                          {{"format", kFormat},
+                           {"version", kVersion},
+                           {"optimizer", m.rule.info.name},
+                           {"state", about.dump()},
+                           {"groups", groups.dump()}});
+  } catch (const json::exception&) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: a parameter's name is not UTF-8, expected names that are", path));
+  }
 }
 
 void Optimizer::load(const std::string& path) {

@@ -82,6 +82,7 @@ struct Optimizer::Impl {
   Scalars initial_scalars() const;
   void compute_coefs(const Group& g, Coefs& c) const;
   void find_coefs(size_t slot, int entry);
+  void choose(std::span<const size_t> params);
   void make_jobs(int entry, bool with_grad);
   void apply(int entry, bool zero_grad);
 };

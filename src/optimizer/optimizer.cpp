@@ -143,7 +143,15 @@ void Optimizer::set(size_t g, std::string_view knob, double value) {
 }
 
 void Optimizer::set_all(std::string_view knob, double value) {
-  for (size_t g = 0; g < impl_->groups.size(); ++g) set(g, knob, value);
+  const size_t i = impl_->knob_at(knob);
+  std::vector<double> before;
+  for (const Group& g : impl_->groups) before.push_back(g.hyper[i]);
+  try {
+    for (size_t g = 0; g < impl_->groups.size(); ++g) set(g, knob, value);
+  } catch (...) {
+    for (size_t g = 0; g < impl_->groups.size(); ++g) impl_->groups[g].hyper[i] = before[g];
+    throw;
+  }
 }
 
 double Optimizer::get(size_t g, std::string_view knob) const {

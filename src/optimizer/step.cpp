@@ -159,23 +159,38 @@ bool Optimizer::begin_step(const StepArgs& args) {
   return m.applied;
 }
 
+// Takes those of the parameters that have a gradient, each at most once in a step.
+void Optimizer::Impl::choose(std::span<const size_t> params) {
+  chosen.clear();
+  try {
+    for (size_t i : params) {
+      const Slot& s = slot_at(i);
+      if (updated[i]) {
+        invalid(fmt::format("parameter '{}' was updated twice in one step", s.param.name));
+      }
+      if (s.tensor.grad == nullptr) continue;
+      chosen.push_back(i);
+      updated[i] = 1;
+    }
+  } catch (...) {
+    for (size_t i : chosen) updated[i] = 0;
+    throw;
+  }
+}
+
 void Optimizer::step_params(std::span<const size_t> params) {
   Impl& m = *impl_;
   if (!m.in_step) invalid("step_params was called outside begin_step and end_step");
   if (!m.applied) return;
-  m.chosen.clear();
-  for (size_t i : params) {
-    Slot& s = m.slot_at(i);
-    if (m.updated[i]) {
-      invalid(fmt::format("parameter '{}' was updated twice in one step", s.param.name));
-    }
-    if (s.tensor.grad != nullptr) m.chosen.push_back(i);
+  m.choose(params);
+  try {
+    m.apply(0, m.options.zero_grad);
+  } catch (...) {
+    for (size_t i : m.chosen) m.updated[i] = 0;
+    throw;
   }
-  m.apply(0, m.options.zero_grad);
   for (size_t i = 0; i < m.chosen.size(); ++i) {
-    Slot& s = m.slots[m.chosen[i]];
-    m.updated[m.chosen[i]] = 1;
-    s.scalars = m.coefs[m.chosen_coefs[i]].after;
+    m.slots[m.chosen[i]].scalars = m.coefs[m.chosen_coefs[i]].after;
   }
 }
 
@@ -228,6 +243,7 @@ void Optimizer::run(std::string_view name, const StepArgs& args) {
   Impl& m = *impl_;
   check_args(args);
   const int entry = m.entry_at(name);
+  if (m.in_step) invalid(fmt::format("run(\"{}\") was called before end_step", name));
   if (entry == 0) invalid("run(\"step\"): call step() instead");
   m.args = args;
   m.norm_factor = 1;
