@@ -75,6 +75,7 @@ struct Optimizer::Impl {
 
   double lr_of(const Group& g) const;
   void check_value(size_t knob, double value) const;
+  void check_set(Group& group, size_t knob, double value) const;
   void check_together(const std::vector<double>& hyper) const;
   double base_scale(const Group& g) const;
   bool needs_norm() const;

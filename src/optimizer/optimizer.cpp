@@ -123,35 +123,34 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
   return m.groups.size() - 1;
 }
 
+// Throws, with the group as it was, if the value cannot be set.
+void Optimizer::Impl::check_set(Group& group, size_t knob, double value) const {
+  check_value(knob, value);
+  const double before = std::exchange(group.hyper[knob], value);
+  const char* why = rule.reject == nullptr ? nullptr : rule.reject(group.hyper.data());
+  const bool same_states = rule.present_states(group.hyper.data()) == group.present;
+  group.hyper[knob] = before;
+  const std::string& name = rule.info.name;
+  if (why != nullptr) invalid(fmt::format("{}: {}", name, why));
+  if (!same_states) {
+    invalid(
+        fmt::format("{} {} cannot change from {} to {}: it decides which states are kept, and "
+                    "those are fixed when a group is added",
+                    name, rule.info.knobs[knob].name, before, value));
+  }
+}
+
 void Optimizer::set(size_t g, std::string_view knob, double value) {
   Group& group = impl_->group_at(g);
   const size_t i = impl_->knob_at(knob);
-  impl_->check_value(i, value);
-  const double before = std::exchange(group.hyper[i], value);
-  try {
-    impl_->check_together(group.hyper);
-    if (impl_->rule.present_states(group.hyper.data()) != group.present) {
-      invalid(
-          fmt::format("{} {} cannot change from {} to {}: it decides which states are kept, "
-                      "and those are fixed when a group is added",
-                      impl_->rule.info.name, knob, before, value));
-    }
-  } catch (...) {
-    group.hyper[i] = before;
-    throw;
-  }
+  impl_->check_set(group, i, value);
+  group.hyper[i] = value;
 }
 
 void Optimizer::set_all(std::string_view knob, double value) {
   const size_t i = impl_->knob_at(knob);
-  std::vector<double> before;
-  for (const Group& g : impl_->groups) before.push_back(g.hyper[i]);
-  try {
-    for (size_t g = 0; g < impl_->groups.size(); ++g) set(g, knob, value);
-  } catch (...) {
-    for (size_t g = 0; g < impl_->groups.size(); ++g) impl_->groups[g].hyper[i] = before[g];
-    throw;
-  }
+  for (Group& g : impl_->groups) impl_->check_set(g, i, value);
+  for (Group& g : impl_->groups) g.hyper[i] = value;
 }
 
 double Optimizer::get(size_t g, std::string_view knob) const {
