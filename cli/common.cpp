@@ -76,15 +76,13 @@ void HyperFlags::add_to(CLI::App& app) {
 }
 
 void HyperFlags::check(const std::vector<std::string>& optimizers) const {
-  for (const auto& [knob, text] : values_) {
-    if (text.empty()) continue;
-    const bool fits = std::any_of(optimizers.begin(), optimizers.end(),
-                                  [&](const auto& o) { return rule_info(o).knob(knob) >= 0; });
-    if (!fits) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--{}: none of {} has this hyper-parameter", knob,
-                              fmt::join(optimizers, ", ")));
-    }
+  for (const auto& given : values_) {
+    if (given.second.empty()) continue;
+    const auto has_it = [&](const auto& o) { return rule_info(o).knob(given.first) >= 0; };
+    if (std::any_of(optimizers.begin(), optimizers.end(), has_it)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--{}: none of {} has this hyper-parameter", given.first,
+                            fmt::join(optimizers, ", ")));
   }
 }
 

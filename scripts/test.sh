@@ -32,16 +32,10 @@ fuzz() {
   build/fuzz/safetensors_fuzz -max_total_time=60 -print_final_stats=1 -verbosity=0 \
     -artifact_prefix=build/fuzz/ build/fuzz/corpus tests/fuzz/corpus
 }
-tidy() {
-  run-clang-tidy -quiet -p build/release -j "$(nproc)" '/(src|cli)/.*\.cpp$' >build/tidy.log 2>&1 ||
-    { grep -E 'warning:|error:' build/tidy.log; return 1; }
-}
-
 stage "format" scripts/format.sh
 stage "build" build release
 stage "tests" ctest --preset release -j "$(nproc)"
 stage "check" check_all
-stage "tidy" tidy
 stage "address and undefined-behaviour sanitizers: build" build asan
 stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j "$(nproc)"
 stage "thread sanitizer: build" build tsan

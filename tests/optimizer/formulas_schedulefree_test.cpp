@@ -86,9 +86,10 @@ TEST(Formula, ScheduleFreeCountsStepsOfTheGroupForALateParameter) {
       run.optimizer.step();
       // Nothing to average yet: evaluating leaves the parameter alone.
       run.optimizer.eval();
-      run.optimizer.train();
       for (Element& e : run.elements) e.s = {{"z", 0}, {"exp_avg_sq", 0}, {"exp_avg", 0}};
-      run.expect_same("without gradient");
+      run.expect_same("evaluating without gradient");
+      run.optimizer.train();
+      run.expect_same("training without gradient");
     }
     run.with_grad();
     for (int t = 4; t <= 8; ++t) {
