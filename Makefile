@@ -4,7 +4,7 @@
 help:
 	@echo "make demo    build and show: this machine, the optimizers, a check, a small bench"
 	@echo "make build   build/release/gallop"
-	@echo "make test    everything CI runs: tests, sanitizers, fuzzing, cross-build, install, format"
+	@echo "make test    everything CI runs: tests, checks, sanitizers, fuzzing, cross-build, install, format"
 	@echo "make quick-test   the unit tests alone"
 
 demo: build
