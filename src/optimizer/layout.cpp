@@ -124,6 +124,7 @@ void place(const Group& group, const RuleInfo& rule, std::vector<Slot>& added, C
 
 void fill_low(const Slot& slot) {
   const cpu::Tensor& t = slot.tensor;
+  if (t.n == 0) return;  // it may have no memory at all
   const Half* in = static_cast<const Half*>(t.param);
   if (t.param_storage == Storage::bf16_remainder) {
     std::memset(t.low, 0, static_cast<size_t>(t.n) * 2);

@@ -289,7 +289,7 @@ void Optimizer::reset_state() {
     s.steps = 0;
     s.scalars = m.initial_scalars();
     for (const StateView& v : states(static_cast<size_t>(&s - m.slots.data()))) {
-      std::memset(v.data, 0, static_cast<size_t>(v.size) * size_of(v.dtype));
+      if (v.size > 0) std::memset(v.data, 0, static_cast<size_t>(v.size) * size_of(v.dtype));
     }
   }
   for (Group& g : m.groups) {
