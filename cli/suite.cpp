@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/common.h"
 #include "gallop/error.h"
 #include "lab/adam_grid.h"
@@ -47,8 +44,7 @@ void add_adam_grid(CLI::App& suite) {
     s->where.check();
     s->grid.threads = s->where.threads;
     s->grid.sampler.seed = s->where.seed;
-    s->grid.with_torch = !s->with.empty();
-    s->grid.torch_modes = fmt::format("{}", fmt::join(s->torch_modes, ","));
+    if (!s->with.empty()) s->grid.torch_modes = s->torch_modes;
     s->output.emit(lab::adam_grid(s->grid));
   });
 }

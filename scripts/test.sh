@@ -36,6 +36,7 @@ stage "format" scripts/format.sh
 stage "build" build release
 stage "tests" ctest --preset release -j "$(nproc)"
 stage "check" check_all
+stage "clang-tidy" scripts/tidy.sh
 stage "address and undefined-behaviour sanitizers: build" build asan
 stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j "$(nproc)"
 stage "thread sanitizer: build" build tsan

@@ -3,21 +3,21 @@
 """torch's Adam on the CPU over a grid of tensor counts and sizes: JSON rows on stdout.
 
 Modes: single (eager loop), foreach, fused, compiled (torch.compile of the single-tensor step).
-`gallop suite adam-grid --with torch` runs this and merges the rows into its own table.
+`gallop suite adam-grid --with torch` keeps one process a mode (--serve) and asks each for a cell
+right after its own, so that drift of the machine hits both and torch's modes do not disturb each
+other.
 """
 import argparse
 import json
 import sys
 import time
 
-import torch
-
 
 def numbers(text):
     return [int(x) for x in text.split(",")]
 
 
-def make_step(mode, count, size):
+def make_step(torch, mode, count, size):
     params = [torch.randn(size) for _ in range(count)]
     for p in params:
         p.grad = torch.randn(size) * 0.01
@@ -47,6 +47,22 @@ def measure(step, limit):
     return samples, k
 
 
+def cell(torch, mode, count, size, args):
+    """One row; without times, but with `error`, where torch cannot do it or it was left out."""
+    row = dict(contender="torch_" + mode, num_params=count, param_size=size,
+               threads=torch.get_num_threads(), torch=torch.__version__)
+    if mode == "compiled" and count > args.compiled_tensors:
+        return dict(row, error=f"left out beyond {args.compiled_tensors} tensors: compiles for minutes")
+    try:
+        with torch.no_grad():
+            samples, k = measure(make_step(torch, mode, count, size), args.time_limit)
+    except Exception as e:  # a mode torch cannot do here is a result, not a crash
+        return dict(row, error=str(e).splitlines()[0] if str(e) else type(e).__name__)
+    n = len(samples)
+    return dict(row, median_ms=samples[n // 2] * 1e3, p5_ms=samples[n // 20] * 1e3,
+                p95_ms=samples[n - 1 - n // 20] * 1e3, samples=n, iterations_per_sample=k)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__)
     ap.add_argument("--threads", type=int, default=0)
@@ -56,30 +72,32 @@ def main():
     ap.add_argument("--time-limit", type=float, default=0.5, help="seconds for each cell and mode")
     ap.add_argument("--compiled-tensors", type=int, default=4,
                     help="leave compiled out beyond this many tensors: it compiles for minutes")
+    ap.add_argument("--serve", action="store_true",
+                    help="answer each line 'COUNT SIZE' on stdin with a line of rows")
     args = ap.parse_args()
+    try:
+        import torch
+    except ImportError as e:
+        print(json.dumps({"error": str(e)}), flush=True)
+        return 1
     if args.threads > 0:
         torch.set_num_threads(args.threads)
+    modes = args.modes.split(",")
+    if args.serve:
+        print(json.dumps({"torch": torch.__version__}), flush=True)
+        for line in sys.stdin:
+            count, size = numbers(line.replace(" ", ","))
+            rows = [cell(torch, mode, count, size, args) for mode in modes]
+            print(json.dumps({"rows": rows}), flush=True)
+        return 0
     rows = []
-    with torch.no_grad():
-        for size in args.size:
-            for count in args.tensors:
-                for mode in args.modes.split(","):
-                    if mode == "compiled" and count > args.compiled_tensors:
-                        continue
-                    try:
-                        samples, k = measure(make_step(mode, count, size), args.time_limit)
-                    except Exception as e:  # a mode torch cannot do here is a result, not a crash
-                        print(f"torch {mode} {count}x{size}: {e}", file=sys.stderr)
-                        continue
-                    n = len(samples)
-                    rows.append(dict(contender="torch_" + mode, num_params=count, param_size=size,
-                                     threads=torch.get_num_threads(), torch=torch.__version__,
-                                     median_ms=samples[n // 2] * 1e3, p5_ms=samples[n // 20] * 1e3,
-                                     p95_ms=samples[n - 1 - n // 20] * 1e3, samples=n,
-                                     iterations_per_sample=k))
-                print(f"torch {count}x{size}", file=sys.stderr, flush=True)
+    for size in args.size:
+        for count in args.tensors:
+            rows += [cell(torch, mode, count, size, args) for mode in modes]
+            print(f"torch {count}x{size}", file=sys.stderr, flush=True)
     print(json.dumps({"rows": rows}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

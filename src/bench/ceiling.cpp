@@ -8,6 +8,7 @@
 #include "core/pages.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
+#include "cpu/walk.h"
 #include "gallop/error.h"
 
 namespace gallop::bench {
@@ -17,7 +18,7 @@ const cpu::Toolkit& tools() { return *cpu::toolkits()[static_cast<size_t>(cpu::c
 
 // Floats between arrays whose size is a power of two, so that they do not meet in the same cache
 // sets and page offsets.
-constexpr int64_t kSkew = 13 * 16;
+constexpr int64_t kSkew = int64_t{13} * 16;
 
 // Calls f(first, n) with equal shares of n elements in blocks, one for each thread.
 template <class F>
@@ -53,11 +54,18 @@ Read4Write3::Read4Write3(int64_t elements, int threads)
 
 void Read4Write3::run(int iterations) {
   float* d = data_.get();
+  const int64_t apart = n_ + kSkew;
   for (int i = 0; i < iterations; ++i) {
+    backward_ = !backward_;  // as steps do
     share(n_, threads_, [&](int64_t first, int64_t n) {
-      const int64_t next = n_ + kSkew;
-      tools().read4_write3(d + first, d + next + first, d + 2 * next + first, d + 3 * next + first,
-                           n);
+      const int64_t start = first / cpu::kBlock, blocks = (n + cpu::kBlock - 1) / cpu::kBlock;
+      const auto piece = [&](int64_t block, int64_t count, int64_t next) {
+        float* at = d + block * cpu::kBlock;
+        const int64_t elements = std::min(count * cpu::kBlock, n_ - block * cpu::kBlock);
+        tools().read4_write3(at, at + apart, at + 2 * apart, at + 3 * apart, elements,
+                             next * cpu::kBlock);
+      };
+      cpu::walk(start, start + blocks, backward_, piece);
     });
   }
 }

@@ -20,6 +20,7 @@ class Read4Write3 {
  private:
   int64_t n_;
   int threads_;
+  bool backward_ = true;  // the direction of the last pass
   std::shared_ptr<float[]> data_;
 };
 

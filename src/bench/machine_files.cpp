@@ -134,9 +134,10 @@ double MachineFiles::group_cpus(const std::string& controllers, const std::strin
   }
   double least = kNoLimit;
   for (const std::string& mount : {controllers, std::string("cpu")}) {
-    const std::string folder = "/sys/fs/cgroup/" + mount + group;
-    least = std::min(least, quota_cpus(first_line(folder + "/cpu.cfs_quota_us"),
-                                       first_line(folder + "/cpu.cfs_period_us")));
+    const auto value = [&](const char* file) {
+      return first_line(fmt::format("/sys/fs/cgroup/{}{}/{}", mount, group, file));
+    };
+    least = std::min(least, quota_cpus(value("cpu.cfs_quota_us"), value("cpu.cfs_period_us")));
   }
   return least;
 }

@@ -22,6 +22,8 @@ class Reference {
 
   // Reads parameter and states as they are before the step (for the first one, states are zero).
   void before_step(const Optimizer& optimizer, size_t param, const void* grad);
+  // The same before a further entry of the rule, which belongs to the last step taken.
+  void before_entry(int entry, const Optimizer& optimizer, size_t param, const void* grad);
   // Largest error divided by its bound over parameter and states (above 1: wrong); on failure says
   // which element of what.
   double worst_after_step(const Optimizer& optimizer, size_t param, std::string* failure) const;
@@ -29,6 +31,7 @@ class Reference {
   void advance();
 
  private:
+  void expect(int entry, Clock clock, const Optimizer& optimizer, size_t param, const void* grad);
   static int64_t next_judged(int64_t i, int64_t n);
   double value_before(const Optimizer& o, size_t param, int64_t i) const;
   double judge(double got, const Bounded& want, DType type, bool stochastic) const;

@@ -2,6 +2,7 @@
 #include "check/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ struct Verdict {
   std::string failure;
 };
 
-// Two steps at one size and alignment, NaN and Inf among the gradients.
+// Two steps and every further entry at one size and alignment, NaN and Inf among the gradients.
 void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uint64_t seed,
               Verdict& verdict) {
   Buffer param(f.param, n, unaligned), grad(f.grad, n, unaligned);
@@ -85,6 +86,14 @@ void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uin
   group.state_rounding = f.state_rounding;
   optimizer.add_group({{"p", {n}, param.data(), grad.data(), f.param, f.grad, Role::other}}, group);
   Reference reference(*v.rule, f, full_hyper(v));
+  const auto judge = [&](const std::string& when) {
+    std::string failure;
+    const double worst = reference.worst_after_step(optimizer, 0, &failure);
+    verdict.worst = std::max(verdict.worst, worst);
+    if (worst > 1 && verdict.failure.empty()) {
+      verdict.failure = fmt::format("{} {}: {}", where, when, failure);
+    }
+  };
   for (int step = 0; step < 2; ++step) {
     grad.fill_normal(seed + 1 + static_cast<uint64_t>(step), step == 0 ? 0.1 : 0.03);
     if (n > 100) {
@@ -96,13 +105,12 @@ void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uin
     if (judged) reference.before_step(optimizer, 0, grad.data());
     optimizer.step();
     reference.advance();
-    if (!judged) continue;
-    std::string failure;
-    const double worst = reference.worst_after_step(optimizer, 0, &failure);
-    verdict.worst = std::max(verdict.worst, worst);
-    if (worst > 1 && verdict.failure.empty()) {
-      verdict.failure = fmt::format("{} step {}: {}", where, step + 1, failure);
-    }
+    if (judged) judge(fmt::format("step {}", step + 1));
+  }
+  for (size_t e = 1; e < v.rule->entries.size(); ++e) {
+    reference.before_entry(static_cast<int>(e), optimizer, 0, grad.data());
+    optimizer.run(v.rule->entries[e].name);
+    judge(v.rule->entries[e].name);
   }
   if (!(param.guards_intact() && grad.guards_intact()) && verdict.failure.empty()) {
     verdict.failure = where + ": wrote outside its memory";
@@ -205,17 +213,13 @@ lab::Table sweep(const SweepOptions& o) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   std::vector<std::string> isas = o.isas;
-  if (isas.empty()) {
-    for (const cpu::Toolkit* t : cpu::toolkits()) {
-      if (cpu::runs_here(t->isa)) isas.emplace_back(t->isa);
-    }
-  }
-
+  if (isas.empty()) isas = cpu::isas_here();
   for (const std::string& isa : isas) {
     cpu::isa_index(isa);
     if (!cpu::runs_here(isa)) {
       throw Error(ErrorCode::unsupported,
-                  fmt::format("instruction set '{}': this CPU cannot run it", isa));
+                  fmt::format("instruction set '{}': this CPU cannot run it, expected one of {}",
+                              isa, fmt::join(cpu::isas_here(), ", ")));
     }
   }
 

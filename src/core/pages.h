@@ -24,9 +24,8 @@ inline Pages map_pages(size_t bytes) {
   void* p =
       mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return {};
-  const auto start = reinterpret_cast<uintptr_t>(p);
-  const uintptr_t aligned = slack == 0 ? start : (start + kHugePage - 1) / kHugePage * kHugePage;
-  void* data = reinterpret_cast<void*>(aligned);
+  const size_t past = reinterpret_cast<uintptr_t>(p) % kHugePage;
+  void* data = static_cast<char*>(p) + (slack == 0 || past == 0 ? 0 : kHugePage - past);
   if (slack != 0) madvise(data, bytes, MADV_HUGEPAGE);  // a refusal does no harm
   return {p, bytes + slack, data};
 }

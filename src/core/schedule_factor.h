@@ -68,7 +68,7 @@ GALLOP_FN double schedule_factor(const ScheduleData& s, long long k) {
       return fallen < decay ? 1.0 + (s.final_factor - 1.0) * (fallen / decay) : s.final_factor;
     }
     case ScheduleCurve::step:
-      return gallop::pow(s.gamma, static_cast<double>((k - s.warmup_steps) / s.step_size));
+      return gallop::pow(s.gamma, gallop::floor(taken / static_cast<double>(s.step_size)));
     case ScheduleCurve::exponential:
       return gallop::pow(s.gamma, taken);
     case ScheduleCurve::one_cycle:

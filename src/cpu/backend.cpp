@@ -7,6 +7,7 @@
 
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
+#include "cpu/walk.h"
 
 namespace gallop::cpu {
 namespace {
@@ -58,7 +59,7 @@ int Backend::useful_threads(Index elements) const {
 }
 
 template <class F>
-void Backend::share_out(std::span<const Job> jobs, Index unit, F f) {
+void Backend::share_out(std::span<const Job> jobs, Index unit, bool backward, F f) {
   const auto units = [unit](const Job& job) {
     return (blocks_of(job.tensor->n) + unit - 1) / unit;
   };
@@ -67,14 +68,17 @@ void Backend::share_out(std::span<const Job> jobs, Index unit, F f) {
   for (const Job& job : jobs) ends_.push_back(total += units(job));
   // Contiguous, equal shares: a thread meets the same elements, in its own cache, step after step.
   auto share = [&](int i, int count) {
-    Index at = total * i / count;
-    const Index last = total * (i + 1) / count;
-    auto end = std::upper_bound(ends_.begin(), ends_.end(), at);
-    for (; at < last; ++end) {
-      const Job& job = jobs[static_cast<size_t>(end - ends_.begin())];
-      const Index start = *end - units(job), stop = std::min(last, *end);
-      if (at < stop) f(job, Piece{(at - start) * unit, (stop - at) * unit, at});
-      at = stop;
+    const Index first = total * i / count, last = total * (i + 1) / count;
+    if (first == last) return;
+    const auto job_at = [&](Index at) {
+      return std::upper_bound(ends_.begin(), ends_.end(), at) - ends_.begin();
+    };
+    const Index low = job_at(first), high = job_at(last - 1);
+    for (Index k = 0; k <= high - low; ++k) {
+      const auto index = static_cast<size_t>(backward ? high - k : low + k);
+      const Index end = ends_[index], start = end - units(jobs[index]);
+      const Index from = std::max(first, start), to = std::min(last, end);
+      if (from < to) f(jobs[index], Piece{(from - start) * unit, (to - from) * unit, from});
     }
   };
   ThreadPool::instance().run(useful_threads(total * unit * kBlock), share);
@@ -106,24 +110,32 @@ KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Inde
   return a;
 }
 
-void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
-  auto update_piece = [&](const Job& job, Piece piece) {
-    const Tensor& t = *job.tensor;
-    const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, path_of(t));
-    const Index stride = zero_grad ? kZeroingBlocks : piece.blocks;
-    for (Index first = piece.first, end = first + piece.blocks; first < end; first += stride) {
-      const KernelArgs a = arguments(entry, job, first, std::min(stride, end - first));
-      kernel(a);
-      if (zero_grad) {
-        std::memset(offset(t.grad, first * kBlock * bytes_of(t.grad_storage)), 0,
-                    static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
-      }
-    }
+void Backend::update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const {
+  const Tensor& t = *job.tensor;
+  const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, path_of(t));
+  const auto run = [&](Index first, Index blocks, Index next) {
+    KernelArgs a = arguments(entry, job, first, blocks);
+    a.next = next * kBlock;
+    kernel(a);
+    if (!zero_grad) return;
+    std::memset(offset(t.grad, first * kBlock * bytes_of(t.grad_storage)), 0,
+                static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
   };
-  if (mode == Mode::multi) return share_out(jobs, 1, update_piece);
-  for (const Job& job : jobs) {
+  walk(piece.first, piece.first + piece.blocks, backward_, [&](Index first, Index n, Index next) {
+    const Index stride = zero_grad ? kZeroingBlocks : n, end = first + n;
+    for (; end - first > stride; first += stride, next -= stride) run(first, stride, stride);
+    run(first, end - first, next);
+  });
+}
+
+void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
+  backward_ = !backward_;
+  const auto update = [&](const Job& job, Piece p) { update_piece(entry, job, p, zero_grad); };
+  if (mode == Mode::multi) return share_out(jobs, 1, backward_, update);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Job& job = jobs[backward_ ? jobs.size() - 1 - i : i];
     if (mode == Mode::single) {
-      share_out({&job, 1}, 1, update_piece);
+      share_out({&job, 1}, 1, backward_, update);
     } else {
       update_unfused(entry, job);
       if (zero_grad) zero_grads({&job, 1});
@@ -135,7 +147,7 @@ double Backend::square_sum(std::span<const Job> jobs) {
   Index chunks = 0;
   for (const Job& job : jobs) chunks += (blocks_of(job.tensor->n) + kSumBlocks - 1) / kSumBlocks;
   partials_.resize(static_cast<size_t>(chunks));
-  share_out(jobs, kSumBlocks, [&](const Job& job, Piece piece) {
+  share_out(jobs, kSumBlocks, false, [&](const Job& job, Piece piece) {
     const Tensor& t = *job.tensor;
     const double scale_and_limit[] = {job.grad_scale, job.grad_limit};
     const Codec* codec = &tools_.codecs[static_cast<size_t>(t.grad_storage)];
@@ -153,7 +165,7 @@ double Backend::square_sum(std::span<const Job> jobs) {
 }
 
 void Backend::zero_grads(std::span<const Job> jobs) {
-  share_out(jobs, 1, [](const Job& job, Piece piece) {
+  share_out(jobs, 1, false, [](const Job& job, Piece piece) {
     const Tensor& t = *job.tensor;
     const Index bytes = bytes_of(t.grad_storage);
     std::memset(offset(t.grad, piece.first * kBlock * bytes), 0,

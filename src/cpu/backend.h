@@ -52,9 +52,11 @@ class Backend {
   struct Piece {
     Index first, blocks, unit;
   };
-  // Calls f(job, piece) for pieces that together cover all jobs and never cut `unit` blocks.
+  // Calls f(job, piece) for pieces that together cover all jobs and never cut `unit` blocks. A
+  // thread meets its pieces in the order of the jobs, or backward.
   template <class F>
-  void share_out(std::span<const Job> jobs, Index unit, F f);
+  void share_out(std::span<const Job> jobs, Index unit, bool backward, F f);
+  void update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const;
   int useful_threads(Index elements) const;
   void update_unfused(int entry, const Job& job);
   KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;
@@ -66,6 +68,7 @@ class Backend {
   std::vector<Index> ends_;       // blocks before and in job i
   std::vector<double> partials_;  // one per chunk of square_sum
   Scratch scratch_;               // of mode unfused
+  bool backward_ = true;          // the direction of the last update
 };
 
 }  // namespace gallop::cpu

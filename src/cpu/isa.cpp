@@ -36,6 +36,14 @@ bool runs_here([[maybe_unused]] std::string_view isa) {
   return isa == "baseline";
 }
 
+std::vector<std::string> isas_here() {
+  std::vector<std::string> names;
+  for (const Toolkit* t : toolkits()) {
+    if (runs_here(t->isa)) names.emplace_back(t->isa);
+  }
+  return names;
+}
+
 int isa_index(std::string_view isa) {
   std::vector<std::string> names;
   for (const Toolkit* t : toolkits()) {
@@ -58,7 +66,8 @@ int choose_isa() {
     }
     if (!runs_here(forced)) {
       throw Error(ErrorCode::unsupported,
-                  fmt::format("GALLOP_FORCE_ISA={}: this CPU cannot run it", forced));
+                  fmt::format("GALLOP_FORCE_ISA={}: this CPU cannot run it, expected one of {}",
+                              forced, fmt::join(isas_here(), ", ")));
     }
     return index;
   }

@@ -13,6 +13,7 @@ namespace gallop::cpu {
 const std::vector<const Toolkit*>& toolkits();
 
 bool runs_here(std::string_view isa);
+std::vector<std::string> isas_here();
 
 // The best that runs here, or the one GALLOP_FORCE_ISA names. Throws when that is unknown or
 // cannot run here.

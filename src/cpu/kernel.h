@@ -17,6 +17,12 @@ inline constexpr int kBlock = 256;
 // short for g++ to vectorise every loop.
 inline constexpr int kAheadBytes = 2560, kTileBytes = 128;
 
+// What to prefetch before elements i and on are updated. Near the end that is the beginning of the
+// piece that comes next; never anything past it, which may be another thread's share.
+GALLOP_FN Index ahead_of(Index i, Index n, Index ahead, Index tile, Index next) {
+  return i + ahead + tile <= n ? i + ahead : i + ahead - n + next;
+}
+
 // How a value is stored. `low` below is the fp32 master or the 16-bit remainder.
 enum class Storage : unsigned char {
   f32,
@@ -52,6 +58,7 @@ struct KernelArgs {
   void* state[detail::kMaxStates];
   Index n;
   Index first_block;  // index of the first block within the tensor
+  Index next;         // where the work goes on after these n, counted from their first; 0: nowhere
   const double* coef;
   // g -> clamp(g * scale, -limit, limit) * factor
   double grad_scale, grad_limit, grad_factor;
@@ -90,7 +97,7 @@ struct Toolkit {
   ArrayOp array_f32, array_f64;
   // Bandwidth ceilings: out = in; and reads of four arrays with writes of three of them.
   void (*copy)(void* out, const void* in, Index bytes);
-  void (*read4_write3)(float* a, const float* b, float* c, float* d, Index n);
+  void (*read4_write3)(float* a, const float* b, float* c, float* d, Index n, Index next);
 };
 
 }  // namespace gallop::cpu

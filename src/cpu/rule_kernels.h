@@ -83,15 +83,16 @@ struct Loops {
   };
 
   // The hardware's prefetchers alone leave a sixth of the memory's bandwidth unused when divisions
-  // fill the out-of-order window. Never past the end: that may be another thread's share.
+  // fill the out-of-order window.
   template <class T>
   static void direct(const KernelArgs& a) {
     constexpr Index kTile = kTileBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
     const Streams<T> streams(a);
     Index i = 0;
-    for (; i + kAhead + kTile <= a.n; i += kTile) {
-      for (Index line = 0; line < kTile; line += 64 / sizeof(T))
-        streams.prefetch(i + kAhead + line);
+    const Index prefetched = a.n < kAhead + kTile ? 0 : a.n / kTile * kTile;
+    for (; i < prefetched; i += kTile) {
+      const Index ahead = ahead_of(i, a.n, kAhead, kTile, a.next);
+      for (Index line = 0; line < kTile; line += 64 / sizeof(T)) streams.prefetch(ahead + line);
       streams.update(i, i + kTile);
     }
     streams.update(i, a.n);

@@ -72,8 +72,7 @@ void ThreadPool::grow(int workers) {
 }
 
 void ThreadPool::run(int count, Task task, void* context) {
-  std::unique_lock<std::mutex> lock(busy_, std::defer_lock);
-  if (count <= 1 || !lock.try_lock()) {
+  if (count <= 1 || busy_.test_and_set(std::memory_order_acquire)) {
     for (int i = 0; i < count; ++i) task(context, i, count);
     return;
   }
@@ -95,6 +94,7 @@ void ThreadPool::run(int count, Task task, void* context) {
       spins < kSpins ? relax() : std::this_thread::yield();
     }
   }
+  busy_.clear(std::memory_order_release);
 }
 
 int default_threads() {

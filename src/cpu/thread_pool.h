@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace gallop::cpu {
@@ -37,7 +37,7 @@ class ThreadPool {
   static void serve(Worker& w);
   static void after_fork_in_child();
 
-  std::mutex busy_;
+  std::atomic_flag busy_;
   std::vector<Worker*> workers_;  // never freed: their threads run until the process ends
 };
 

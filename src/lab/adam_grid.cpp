@@ -2,6 +2,7 @@
 #include "lab/adam_grid.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,7 @@
 #include "bench/step_bench.h"
 #include "cpu/thread_pool.h"
 #include "lab/progress.h"
-#include "lab/torch_rows.h"
+#include "lab/torch_grid.h"
 
 namespace gallop::lab {
 namespace {
@@ -50,23 +51,17 @@ Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
   return row;
 }
 
-void merge_torch(const AdamGridOptions& o, Table& table) {
-  const std::vector<Row> rows = torch_grid_rows(o.tensors, o.sizes, o.threads, o.torch_modes);
-  for (Row& row : table.rows) {
-    double best = INFINITY;
-    for (const Row& t : rows) {
-      if (integer(t, "num_params") != integer(row, "num_params") ||
-          integer(t, "param_size") != integer(row, "param_size")) {
-        continue;
-      }
-      const double ms = *number(t, "median_ms");
-      row.set(std::get<std::string>(*t.find("contender")) + "_ms", ms);
-      best = std::min(best, ms);
-    }
-    if (std::isinf(best)) continue;
-    row.set("best_torch_ms", best);
-    row.set("times_faster_than_torch", best / *number(row, "multi_ms"));
+void add_torch(const std::vector<Row>& torch, Row& row) {
+  double best = INFINITY;
+  for (const Row& t : torch) {
+    const auto ms = number(t, "median_ms");
+    if (!ms) continue;
+    row.set(std::get<std::string>(*t.find("contender")) + "_ms", *ms);
+    best = std::min(best, *ms);
   }
+  if (std::isinf(best)) return;
+  row.set("best_torch_ms", best);
+  row.set("times_faster_than_torch", best / *number(row, "multi_ms"));
 }
 
 // "1x16384" for a cell.
@@ -117,6 +112,7 @@ std::vector<std::string> read_grid(const std::vector<Row>& rows) {
     }
     if (!best.empty()) ++winners[best.substr(0, best.size() - 3)];
   }
+  out.reserve(winners.size());
   for (const auto& [mode, wins] : winners) {
     out.push_back(
         fmt::format("{} is gallop's fastest mode in {} of {} cells", mode, wins, rows.size()));
@@ -129,6 +125,14 @@ std::vector<std::string> read_grid(const std::vector<Row>& rows) {
     compare(rows, field, name, out);
   }
   compare(rows, "best_torch_ms", "the best of torch", out);
+  std::vector<std::string> slower;
+  for (const Row& row : rows) {
+    const auto times = number(row, "times_faster_than_torch");
+    if (times && *times < 1) slower.push_back(fmt::format("{} ({:.2f}x)", cell(row), *times));
+  }
+  if (!slower.empty()) {
+    out.push_back(fmt::format("torch is faster at {}", fmt::join(slower, ", ")));
+  }
   return out;
 }
 
@@ -137,17 +141,19 @@ Table adam_grid(const AdamGridOptions& given) {
   if (o.threads <= 0) o.threads = cpu::default_threads();
   Table table;
   table.title = fmt::format("{} step in ms per iteration, {} threads", o.optimizer, o.threads);
+  std::optional<TorchGrid> torch;
+  if (!o.torch_modes.empty()) torch.emplace(o.torch_modes, o.threads, o.sampler.time_limit_s);
+  table.columns = {"num_params", "param_size", "compiled_ms", "unfused_ms",
+                   "single_ms",  "multi_ms",   "gb_per_s",    "percent_of_ceiling"};
   Progress progress("adam-grid", static_cast<int64_t>(o.sizes.size() * o.tensors.size()));
   for (int64_t size : o.sizes) {
     for (int64_t count : o.tensors) {
       table.rows.push_back(grid_row(o, count, size));
+      if (torch) add_torch(torch->cell(count, size), table.rows.back());
       progress.advance(1, cell(table.rows.back()));
     }
   }
-  table.columns = {"num_params", "param_size", "compiled_ms", "unfused_ms",
-                   "single_ms",  "multi_ms",   "gb_per_s",    "percent_of_ceiling"};
-  if (o.with_torch) {
-    merge_torch(o, table);
+  if (torch) {
     for (const char* field : kTorch) table.columns.emplace_back(field);
     table.columns.emplace_back("times_faster_than_torch");
   }

@@ -16,8 +16,7 @@ struct AdamGridOptions {
   std::vector<int64_t> tensors = {1, 2, 4, 8, 16, 32};
   std::vector<int64_t> sizes = {16384, 65536, 262144, 1048576, 4194304};
   int threads = 0;
-  bool with_torch = false;
-  std::string torch_modes = "single,foreach,fused,compiled";
+  std::vector<std::string> torch_modes;  // empty: without torch
   bench::SamplerOptions sampler;
 };
 

@@ -239,7 +239,7 @@ void Optimizer::save(const std::string& path) const {
       {"skipped", m.skipped}, {"seed", m.options.seed}, {"evaluating", m.evaluating}};
   std::vector<io::TensorOut> tensors;
   for (Slot& s : m.slots) {
-    for (auto fields : {scalars_of(m.rule, s), arrays_of(m.rule, s)}) {
+    for (const auto& fields : {scalars_of(m.rule, s), arrays_of(m.rule, s)}) {
       for (const Field& f : fields) {
         tensors.push_back({f.key, f.dtype, f.shape, f.data, f.bytes});
       }

@@ -98,7 +98,7 @@ Bits64 name_id(std::string_view name) {
 // power of two, are kept from beginning at the same offset in a page: loads would wait for stores
 // that only seem to overlap them.
 struct Cursor {
-  static constexpr size_t kLarge = 1 << 14, kSkew = 13 * 64;
+  static constexpr size_t kLarge = 1 << 14, kSkew = size_t{13} * 64;
   std::byte* base;
   size_t used = 0;
   void* take(int64_t n, size_t width) {
