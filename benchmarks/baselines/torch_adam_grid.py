@@ -23,8 +23,9 @@ def make_step(torch, mode, count, size):
         p.grad = torch.randn(size) * 0.01
     flags = {"single": dict(foreach=False), "foreach": dict(foreach=True), "fused": dict(fused=True),
              "compiled": dict(foreach=False)}[mode]
-    if mode == "compiled":  # a float rate would be compiled into the code
-        flags["lr"] = torch.tensor(1e-3)
+    if mode == "compiled":
+        flags["lr"] = torch.tensor(1e-3)  # a float would be compiled into the code
+        torch._dynamo.reset()  # beyond 8 versions of one function it would not compile
     step = torch.optim.Adam(params, **flags).step
     return torch.compile(step) if mode == "compiled" else step
 
