@@ -30,13 +30,13 @@ void add_check(CLI::App& app, int& exit_code) {
   state->where.add_to(*check);
   state->output.add_to(*check);
   check->callback([state, &exit_code] {
-    state->where.check();
+    state->sweep.device = state->where.parsed();
     state->sweep.threads = state->where.threads;
     state->sweep.seed = state->where.seed;
-    const lab::Table table =
-        state->golden.empty()
-            ? check::sweep(state->sweep)
-            : check::replay_goldens(state->golden, state->sweep.only, state->where.threads);
+    const lab::Table table = state->golden.empty()
+                                 ? check::sweep(state->sweep)
+                                 : check::replay_goldens(state->golden, state->sweep.only,
+                                                         state->where.threads, state->sweep.device);
     state->output.emit(table);
     const lab::Value failed = std::string("fail");
     exit_code = std::any_of(table.rows.begin(), table.rows.end(),

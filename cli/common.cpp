@@ -6,6 +6,7 @@
 
 #include <charconv>
 
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "lab/report.h"
 
@@ -40,20 +41,18 @@ void Output::emit(const lab::Table& table) const {
 }
 
 void Where::add_to(CLI::App& app) {
-  app.add_option("--device", device, "Where to run: cpu")->capture_default_str();
+  app.add_option("--device", device, "Where to run: cpu, cuda or cuda:NUMBER")
+      ->capture_default_str();
   app.add_option("--threads", threads, "CPU threads; 0: all")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--seed", seed, "Seed of everything random")->capture_default_str();
 }
 
-void Where::check() const {
-  if (device == "cpu") return;
-  if (device == "cuda") {
-    throw Error(ErrorCode::unsupported, "device 'cuda' is not in this build, expected cpu");
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("device '{}' is unknown, expected cpu", device));
+Device Where::parsed() const {
+  const Device d = parse_device(device);
+  if (d.kind == Device::Kind::cuda) cuda::require_device(d.index);
+  return d;
 }
 
 void HyperFlags::add_to(CLI::App& app) {

@@ -25,7 +25,7 @@ struct Where {
   int threads = 0;
   uint64_t seed = 1;
   void add_to(CLI::App& app);
-  void check() const;  // throws when the device is not to be had
+  Device parsed() const;  // throws when the device is not to be had
 };
 
 // One flag for every knob of every rule; a given flag applies to those chosen rules that have it.

@@ -78,7 +78,7 @@ void add_info(CLI::App& app) {
   state->where.add_to(*info);
   state->output.add_to(*info);
   info->callback([state] {
-    state->where.check();
+    state->where.parsed();
     state->output.emit(describe(state->where, !state->no_measure));
   });
 }

@@ -41,7 +41,9 @@ void add_adam_grid(CLI::App& suite) {
   s->where.add_to(*grid);
   s->output.add_to(*grid);
   grid->callback([s] {
-    s->where.check();
+    if (s->where.parsed().kind != Device::Kind::cpu) {
+      throw Error(ErrorCode::unsupported, "suite adam-grid runs on the CPU, expected device cpu");
+    }
     s->grid.threads = s->where.threads;
     s->grid.sampler.seed = s->where.seed;
     if (!s->with.empty()) s->grid.torch_modes = s->torch_modes;

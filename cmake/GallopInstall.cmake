@@ -5,9 +5,9 @@ install(TARGETS gallop gallop_cli EXPORT gallopTargets)
 install(TARGETS gallop_main)
 install(DIRECTORY include/gallop ${CMAKE_CURRENT_BINARY_DIR}/include/gallop
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-foreach(part core cpu optimizer)
+foreach(part core cpu cuda optimizer)
   install(DIRECTORY src/${part} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gallop
-          FILES_MATCHING PATTERN "*.h")
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 endforeach()
 install(DIRECTORY rules DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gallop)
 
@@ -20,6 +20,10 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gallopConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/gallopConfigVersion.cmake cmake/GallopRules.cmake
         DESTINATION ${package_dir})
 
+set(GALLOP_PC_CUDA "")
+if(GALLOP_WITH_CUDA)
+  set(GALLOP_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt ")
+endif()
 configure_file(cmake/gallop.pc.in gallop.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gallop.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

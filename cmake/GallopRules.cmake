@@ -37,6 +37,14 @@ function(gallop_private_source target source flags)
   target_sources(${target} PRIVATE ${source})
 endfunction()
 
+function(gallop_cuda_source target source)
+  # No contraction: rules write fma where they mean it.
+  set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES
+    COMPILE_OPTIONS "-std=c++20;-fmad=false;--expt-relaxed-constexpr"
+    INCLUDE_DIRECTORIES "${GALLOP_RULE_INCLUDES}")
+  target_sources(${target} PRIVATE ${source})
+endfunction()
+
 # Adds the kernels and the description of one rule to a target. REGISTER: announce it at start-up.
 function(gallop_rule_sources target header register)
   get_filename_component(path ${header} ABSOLUTE)
@@ -64,6 +72,21 @@ function(gallop_rule_sources target header register)
     string(APPEND declare "extern const RuleKernels kernels_${id}_${isa};\n")
     string(APPEND pointers "&cpu::kernels_${id}_${isa}, ")
   endforeach()
+  # Only where the library and this project both have CUDA.
+  set(cuda nullptr)
+  if(GALLOP_WITH_CUDA AND CMAKE_CUDA_COMPILER)
+    file(CONFIGURE OUTPUT ${dir}/${id}.cu CONTENT
+"#include \"${path}\"
+#define GALLOP_RULE ${struct}
+#define GALLOP_RULE_ID ${id}
+#include \"cuda/rule_kernels.cuh\"
+")
+    gallop_cuda_source(${target} ${dir}/${id}.cu)
+    set(cuda "cuda::kernels_${id}()")
+    set(declare_cuda "namespace cuda {\nconst RuleKernels* kernels_${id}();\n}\n")
+  else()
+    set(declare_cuda "")
+  endif()
   set(announce "")
   if(register)
     set(announce "namespace { const bool registered = (gallop::register_rule(gallop::make_rule_${id}()), true); }\n")
@@ -74,9 +97,9 @@ function(gallop_rule_sources target header register)
 namespace gallop {
 namespace cpu {
 ${declare}}
-static_assert(std::string_view(rules::${struct}::name) == \"${id}\", \"a rule's name is its file's name\");
+${declare_cuda}static_assert(std::string_view(rules::${struct}::name) == \"${id}\", \"a rule's name is its file's name\");
 Rule make_rule_${id}();
-Rule make_rule_${id}() { return detail::make_rule<rules::${struct}>({${pointers}}); }
+Rule make_rule_${id}() { return detail::make_rule<rules::${struct}>({${pointers}}, ${cuda}); }
 }
 ${announce}")
   gallop_private_source(${target} ${dir}/${id}.rule.cpp "-ffp-contract=off")

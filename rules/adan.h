@@ -29,7 +29,7 @@ struct Adan {
       {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"max_grad_norm", &Hyper::max_grad_norm, at_least(0), "clip all gradients to this norm"},
       {"no_prox", &Hyper::no_prox, flag(), "decay before the step, as AdamW"}};
-  static constexpr double clip(const Hyper& h, double norm) {
+  static GALLOP_FN double clip(const Hyper& h, double norm) {
     const double factor = h.max_grad_norm / (norm + h.eps);
     return factor < 1 ? factor : 1;
   }

@@ -11,6 +11,7 @@ enum class ErrorCode {
   invalid_file,      // a file is truncated, foreign or does not match
   io,                // the operating system refused to read or write
   unsupported,       // this build or machine cannot do it
+  device,            // the GPU or its driver failed
 };
 
 // Every failure of the library: one sentence that names the value and what was expected.

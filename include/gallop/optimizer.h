@@ -48,6 +48,7 @@ struct Allocator {
 };
 
 struct Options {
+  Device device;
   Mode mode = Mode::multi;
   int threads = 0;              // 0: GALLOP_NUM_THREADS, OMP_NUM_THREADS, or all CPUs
   uint64_t seed = 0;            // of stochastic rounding
@@ -62,6 +63,12 @@ struct StepArgs {
   double grad_scale = 1;    // gradients are divided by this, and
   double accumulation = 1;  // by this: the number of backward passes added up in them
   bool found_inf = false;   // the caller already knows that this step must be skipped
+
+  // On a GPU: the cudaStream_t to run on (null: the default stream), and values that are read there
+  // when the step runs, so that they may change between replays of a captured step.
+  void* stream = nullptr;
+  const float* device_grad_scale = nullptr;  // divides gradients too
+  const float* device_found_inf = nullptr;   // not zero: skip
 };
 
 // One state tensor of one parameter.
@@ -84,6 +91,8 @@ class Optimizer {
 
   // One update of every parameter that has a gradient. False: the step was skipped, and nothing
   // but skipped() has changed. With a scaler, gradients are unscaled, checked, and the scaler told.
+  // On a GPU, step(args) only launches: it may be captured in a CUDA graph, returns true unless
+  // args.found_inf is set, and skipped() tells. step(scaler) waits for the device.
   bool step(const StepArgs& args = {});
   bool step(GradScaler& scaler, double accumulation = 1);
 
@@ -124,7 +133,8 @@ class Optimizer {
   size_t group_of(size_t param) const;
   std::vector<StateView> states(size_t param) const;
   const void* low_bits(size_t param) const;  // fp32 master or 16-bit remainder, else null
-  int64_t steps(size_t param) const;         // updates this parameter has had
+  // The next three wait for a GPU.
+  int64_t steps(size_t param) const;  // updates this parameter has had
   int64_t skipped() const;
   double grad_norm() const;      // of the last step that needed it, before clipping; else 0
   std::string_view isa() const;  // instruction set of the kernels in use

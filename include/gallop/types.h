@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace gallop {
@@ -27,17 +28,27 @@ enum class Mode {
 // What a parameter is in its model, for policies that treat kinds apart.
 enum class Role { other, embedding, norm, bias, head, hidden };
 
+// Where parameters, gradients and state lie and steps run.
+struct Device {
+  enum class Kind { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;  // which GPU
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
 size_t size_of(DType);
 
 std::string_view to_string(DType);
 std::string_view to_string(Rounding);
 std::string_view to_string(StateFormat);
 std::string_view to_string(Mode);
+std::string to_string(Device);
 
 // The inverse; throw on an unknown name, listing the known ones.
 DType parse_dtype(std::string_view);
 Rounding parse_rounding(std::string_view);
 StateFormat parse_state_format(std::string_view);
 Mode parse_mode(std::string_view);
+Device parse_device(std::string_view);  // cpu, cuda, cuda:1
 
 }  // namespace gallop

@@ -10,6 +10,7 @@
 #include "bench/ceiling.h"
 #include "bench/machine.h"
 #include "check/data.h"
+#include "check/reachable.h"
 #include "check/reference.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
@@ -20,29 +21,11 @@ namespace {
 
 constexpr double kSampleSeconds = 1e-3;
 
-GroupOptions group_options(const StepContender& c) {
-  GroupOptions g;
-  g.hyper = c.hyper;
-  g.rounding = c.formats.rounding;
-  g.state = c.formats.state;
-  g.state_rounding = c.formats.state_rounding;
-  return g;
-}
-
-Options step_options(const StepContender& c, int threads) {
-  Options o;
-  o.mode = c.mode;
-  o.threads = threads;
-  o.clip_norm = c.clip_norm;
-  o.zero_grad = c.zero_grad;
-  return o;
-}
-
 // One contender with memory of its own.
 class Runner {
  public:
   Runner(const StepContender& c, const ShapeList& list, int threads)
-      : optimizer_(c.optimizer, step_options(c, threads)) {
+      : optimizer_(c.optimizer, step_options(c, threads, {})) {
     std::vector<Param> params;
     const size_t width = size_of(c.formats.param), grad_width = size_of(c.formats.grad);
     for (const Shape& s : list.shapes) {
@@ -125,6 +108,27 @@ Contender timed(std::string name, int warm, std::function<void(int)> run) {
           }};
 }
 
+}  // namespace
+
+GroupOptions group_options(const StepContender& c) {
+  GroupOptions g;
+  g.hyper = c.hyper;
+  g.rounding = c.formats.rounding;
+  g.state = c.formats.state;
+  g.state_rounding = c.formats.state_rounding;
+  return g;
+}
+
+Options step_options(const StepContender& c, int threads, Device device) {
+  Options o;
+  o.device = device;
+  o.mode = c.mode;
+  o.threads = threads;
+  o.clip_norm = c.clip_norm;
+  o.zero_grad = c.zero_grad;
+  return o;
+}
+
 lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimizer& o,
                     const Measurement& m) {
   const auto elements = static_cast<double>(bench.shapes.elements());
@@ -134,7 +138,7 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
   row.set("elements", bench.shapes.elements());
   row.set("param", to_string(c.formats.param)).set("grad", to_string(c.formats.grad));
   row.set("rounding", to_string(c.formats.rounding)).set("state", to_string(c.formats.state));
-  row.set("device", "cpu").set("isa", o.isa()).set("threads", bench.threads);
+  row.set("device", to_string(bench.device)).set("isa", o.isa()).set("threads", bench.threads);
   row.set("median_ms", m.summary.median * 1e3).set("p5_ms", m.summary.p5 * 1e3);
   row.set("p95_ms", m.summary.p95 * 1e3);
   row.set("ns_per_element", m.summary.median * 1e9 / elements);
@@ -143,9 +147,7 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
   return row;
 }
 
-}  // namespace
-
-void check_contender(const StepContender& c, size_t tensors, int threads) {
+void check_contender(const StepContender& c, size_t tensors, int threads, Device device) {
   const Rule& rule = find_rule(c.optimizer);
   std::vector<double> hyper;
   for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
@@ -159,8 +161,8 @@ void check_contender(const StepContender& c, size_t tensors, int threads) {
   std::vector<check::Reference> references;
   for (size_t i = 0; i < std::min<size_t>(tensors, 8); ++i) {
     const auto n = static_cast<int64_t>(4099 + 257 * i);
-    params.emplace_back(c.formats.param, n).fill_normal(i, 1);
-    grads.emplace_back(c.formats.grad, n);
+    params.emplace_back(c.formats.param, n, false, device).fill_normal(i, 1);
+    grads.emplace_back(c.formats.grad, n, false, device);
     references.emplace_back(rule, c.formats, hyper);
     list.push_back({fmt::format("t{}", i),
                     {n},
@@ -177,7 +179,9 @@ void check_contender(const StepContender& c, size_t tensors, int threads) {
   StepContender plain = c;  // clipping and zeroing have tests of their own
   plain.clip_norm = 0;
   plain.zero_grad = false;
-  Optimizer optimizer(c.optimizer, step_options(plain, threads));
+  Options options = step_options(plain, threads, device);
+  options.allocator = check::reachable_allocator(device);
+  Optimizer optimizer(c.optimizer, options);
   optimizer.add_group(list, group_options(c));
   for (uint64_t step = 0; step < 2; ++step) {
     for (size_t i = 0; i < list.size(); ++i) {
@@ -185,6 +189,7 @@ void check_contender(const StepContender& c, size_t tensors, int threads) {
       references[i].before_step(optimizer, i, grads[i].data());
     }
     optimizer.step();
+    check::wait_for(device);
     for (size_t i = 0; i < list.size(); ++i) {
       references[i].advance();
       std::string failure;
@@ -198,6 +203,7 @@ void check_contender(const StepContender& c, size_t tensors, int threads) {
 }
 
 std::vector<lab::Row> run_step_bench(const StepBench& given) {
+  if (given.device.kind == Device::Kind::cuda) return run_gpu_step_bench(given);
   StepBench bench = given;
   if (bench.threads <= 0) bench.threads = cpu::default_threads();
   std::vector<std::unique_ptr<Runner>> runners;

@@ -35,6 +35,8 @@ struct StepBench {
   std::vector<StepContender> contenders;
   int threads = 0;
   SamplerOptions sampler;
+  Device device;
+  bool cold = false;  // on a GPU: the L2 cache is overwritten before every step that is timed
 };
 
 // One row per contender. Throws if a contender does not agree with the reference.
@@ -42,6 +44,14 @@ std::vector<lab::Row> run_step_bench(const StepBench& bench);
 
 // Two steps over small tensors with the contender's mode, formats and threads, judged element by
 // element; throws what is wrong.
-void check_contender(const StepContender& c, size_t tensors, int threads);
+void check_contender(const StepContender& c, size_t tensors, int threads, Device device = {});
+
+// The same on a GPU: timed by its own events, with host time, launches and a replayed graph.
+std::vector<lab::Row> run_gpu_step_bench(const StepBench& bench);
+
+GroupOptions group_options(const StepContender& c);
+Options step_options(const StepContender& c, int threads, Device device);
+lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimizer& o,
+                    const Measurement& m);
 
 }  // namespace gallop::bench

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
+#include "check/reachable.h"
 #include "core/convert.h"
 
 namespace gallop::check {
@@ -70,11 +72,35 @@ double half_spacing(DType type, double x) {
   return __builtin_bit_cast(double, static_cast<Bits64>(exponent + 1023) << 52);
 }
 
-Buffer::Buffer(DType type, int64_t n, bool unaligned)
-    : type_(type), n_(n), bytes_(static_cast<size_t>(n) * size_of(type) + 3 * kGuard, kGuardByte) {
-  const auto start = reinterpret_cast<uintptr_t>(bytes_.data()) + kGuard;
-  offset_ = (start + kGuard - 1) / kGuard * kGuard - reinterpret_cast<uintptr_t>(bytes_.data());
+Buffer::Buffer(DType type, int64_t n, bool unaligned, Device device)
+    : type_(type),
+      n_(n),
+      device_(device),
+      offset_(kGuard),
+      size_(static_cast<size_t>(n) * size_of(type) + 3 * kGuard),
+      bytes_(reachable_memory(device, size_)) {  // at a multiple of 64
+  std::memset(bytes_.get(), static_cast<int>(kGuardByte), size_);
   if (unaligned) offset_ += size_of(type);
+}
+
+Buffer::Buffer(const Buffer& other)
+    : type_(other.type_),
+      n_(other.n_),
+      device_(other.device_),
+      offset_(other.offset_),
+      size_(other.size_),
+      bytes_(reachable_memory(device_, size_)) {
+  std::memcpy(bytes_.get(), other.bytes_.get(), size_);
+}
+
+Buffer& Buffer::operator=(Buffer other) {
+  std::swap(type_, other.type_);
+  std::swap(n_, other.n_);
+  std::swap(device_, other.device_);
+  std::swap(offset_, other.offset_);
+  std::swap(size_, other.size_);
+  bytes_.swap(other.bytes_);
+  return *this;
 }
 
 void Buffer::fill_normal(uint64_t seed, double scale) {
@@ -102,10 +128,11 @@ void Buffer::fill_normal(uint64_t seed, double scale) {
 }
 
 bool Buffer::guards_intact() const {
-  const auto first = bytes_.begin() + static_cast<std::ptrdiff_t>(offset_);
-  const auto last = first + static_cast<std::ptrdiff_t>(static_cast<size_t>(n_) * size_of(type_));
+  const std::byte* begin = bytes_.get();
+  const std::byte* first = begin + offset_;
+  const std::byte* last = first + static_cast<size_t>(n_) * size_of(type_);
   const auto intact = [](std::byte b) { return b == kGuardByte; };
-  return std::all_of(bytes_.begin(), first, intact) && std::all_of(last, bytes_.end(), intact);
+  return std::all_of(begin, first, intact) && std::all_of(last, begin + size_, intact);
 }
 
 }  // namespace gallop::check

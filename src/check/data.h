@@ -4,8 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <memory>
 
 #include "gallop/types.h"
 
@@ -17,13 +16,17 @@ void write_element(void* data, DType type, int64_t i, double value);  // rounds 
 // Half the distance between neighbours of `type` around x; twice that bounds stochastic rounding.
 double half_spacing(DType type, double x);
 
-// Elements of one dtype; unaligned: starts one element past a 64-byte boundary.
+// Elements of one dtype where the device reaches them; unaligned: starts one element past a 64-byte
+// boundary.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(DType type, int64_t n, bool unaligned = false);
-  void* data() { return bytes_.data() + offset_; }
-  const void* data() const { return bytes_.data() + offset_; }
+  Buffer(DType type, int64_t n, bool unaligned = false, Device device = {});
+  Buffer(const Buffer& other);
+  Buffer(Buffer&&) = default;
+  Buffer& operator=(Buffer other);
+  void* data() { return bytes_.get() + offset_; }
+  const void* data() const { return bytes_.get() + offset_; }
   int64_t size() const { return n_; }
   DType type() const { return type_; }
   double at(int64_t i) const { return read_element(data(), type_, i); }
@@ -36,8 +39,9 @@ class Buffer {
  private:
   DType type_ = DType::f32;
   int64_t n_ = 0;
-  size_t offset_ = 0;
-  std::vector<std::byte> bytes_;
+  Device device_;
+  size_t offset_ = 0, size_ = 0;
+  std::shared_ptr<std::byte[]> bytes_;
 };
 
 }  // namespace gallop::check

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "check/data.h"
+#include "check/reachable.h"
 #include "check/sweep.h"
 #include "gallop/error.h"
 #include "gallop/optimizer.h"
@@ -105,8 +107,8 @@ void skip_departures(const std::string& rule, const std::string& source) {
 
 class Replay {
  public:
-  explicit Replay(const std::string& path, int threads)
-      : file_(io::SafetensorsFile::open(path)), threads_(threads) {}
+  Replay(const std::string& path, int threads, Device device)
+      : file_(io::SafetensorsFile::open(path)), threads_(threads), device_(device) {}
 
   std::string optimizer() const { return meta(file_, "optimizer", ""); }
 
@@ -115,6 +117,8 @@ class Replay {
     skip_departures(rule, meta(file_, "source", ""));
     Options options;
     options.threads = threads_;
+    options.device = device_;
+    options.allocator = reachable_allocator(device_);
     Optimizer opt(rule, options);
     GroupOptions group;
     for (const char* key : {"hyper", "step_args"}) {
@@ -124,7 +128,7 @@ class Replay {
       }
     }
     for (size_t i = 0; file_.find(fmt::format("p.{}", i)) != nullptr; ++i) {
-      params_.push_back(floats(file_, fmt::format("p.{}", i)));
+      params_.push_back(values(fmt::format("p.{}", i)));
     }
     std::vector<Param> params;
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -149,18 +153,28 @@ class Replay {
 
  private:
   void use_gradients(Optimizer& opt, const char* kind, int t) {
+    wait_for(device_);  // the last step may still read what is replaced
     grads_.resize(params_.size());
     for (size_t i = 0; i < params_.size(); ++i) {
       const std::string key = fmt::format("{}.{}.{}", kind, t, i);
       const bool there = file_.find(key) != nullptr;
-      if (there) grads_[i] = floats(file_, key);
+      if (there) grads_[i] = values(key);
       opt.set_grad(i, there ? grads_[i].data() : nullptr);
     }
   }
 
+  Buffer values(const std::string& key) const {
+    const std::vector<float> from = floats(file_, key);
+    Buffer out(DType::f32, static_cast<int64_t>(from.size()), false, device_);
+    if (!from.empty()) std::memcpy(out.data(), from.data(), from.size() * sizeof(float));
+    return out;
+  }
+
   void compare(const Optimizer& opt, int t) {
+    wait_for(device_);
     for (size_t i = 0; i < params_.size(); ++i) {
-      compare_one(fmt::format("p.{}.after.{}", i, t), params_[i].data(), params_[i].size());
+      compare_one(fmt::format("p.{}.after.{}", i, t), static_cast<float*>(params_[i].data()),
+                  static_cast<size_t>(params_[i].size()));
       for (const StateView& s : opt.states(i)) {
         compare_one(fmt::format("{}.{}.after.{}", s.name, i, t), static_cast<float*>(s.data),
                     static_cast<size_t>(s.size));
@@ -177,8 +191,9 @@ class Replay {
 
   io::SafetensorsFile file_;
   int threads_;
+  Device device_;
   int compared_ = 0;
-  std::vector<std::vector<float>> params_, grads_;
+  std::vector<Buffer> params_, grads_;
   Errors errors_;
 };
 
@@ -201,7 +216,8 @@ lab::Row replay_row(Replay& replay, const std::string& file) {
 
 }  // namespace
 
-lab::Table replay_goldens(const std::string& dir, const std::string& only, int threads) {
+lab::Table replay_goldens(const std::string& dir, const std::string& only, int threads,
+                          Device device) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(dir)) {
     throw Error(ErrorCode::io, fmt::format("{} is not a folder, expected recorded runs", dir));
@@ -215,7 +231,7 @@ lab::Table replay_goldens(const std::string& dir, const std::string& only, int t
   lab::Table table;
   table.title = "recorded runs of other implementations";
   for (const fs::path& path : files) {
-    Replay replay(path.string(), threads);
+    Replay replay(path.string(), threads, device);
     if (!std::regex_search(replay.optimizer(), pattern)) continue;
     table.rows.push_back(replay_row(replay, path.filename().string()));
   }

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <regex>
 
 #include "check/data.h"
+#include "check/reachable.h"
 #include "check/reference.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
@@ -67,17 +69,16 @@ struct Verdict {
 
 // Two steps and every further entry at one size and alignment, NaN and Inf among the gradients.
 void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uint64_t seed,
-              Verdict& verdict) {
-  Buffer param(f.param, n, unaligned), grad(f.grad, n, unaligned);
+              Device device, Verdict& verdict) {
+  Buffer param(f.param, n, unaligned, device), grad(f.grad, n, unaligned, device);
   param.fill_normal(seed, 1);
   const std::string where =
       fmt::format("{} {} n={}{}", v.name, to_string(f), n, unaligned ? " unaligned" : "");
   Options options;
   options.threads = 1;
   options.seed = seed;
-  // Memory that is used again and again need not be mapped anew for each of thousands of cases.
-  options.allocator = {[](size_t bytes, void*) { return std::aligned_alloc(64, bytes); },
-                       [](void* p, size_t, void*) { std::free(p); }};
+  options.device = device;
+  options.allocator = reachable_allocator(device);
   Optimizer optimizer(v.rule->info.name, options);
   GroupOptions group;
   group.hyper = v.hyper;
@@ -104,12 +105,14 @@ void run_case(const Variant& v, const Formats& f, int64_t n, bool unaligned, uin
     const bool judged = step == 1 || n < 100000;
     if (judged) reference.before_step(optimizer, 0, grad.data());
     optimizer.step();
+    wait_for(device);
     reference.advance();
     if (judged) judge(fmt::format("step {}", step + 1));
   }
   for (size_t e = 1; e < v.rule->entries.size(); ++e) {
     reference.before_entry(static_cast<int>(e), optimizer, 0, grad.data());
     optimizer.run(v.rule->entries[e].name);
+    wait_for(device);
     judge(v.rule->entries[e].name);
   }
   if (!(param.guards_intact() && grad.guards_intact()) && verdict.failure.empty()) {
@@ -130,7 +133,7 @@ void run_formats(const Variant& v, const SweepOptions& o, Verdict& verdict) {
       for (int64_t n : o.sizes) {
         for (bool unaligned : {false, true}) {
           const auto at = static_cast<size_t>(i);
-          run_case(v, formats[at], n, unaligned, o.seed + 100 * at, each[at]);
+          run_case(v, formats[at], n, unaligned, o.seed + 100 * at, o.device, each[at]);
         }
       }
     }
@@ -213,8 +216,10 @@ lab::Table sweep(const SweepOptions& o) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   std::vector<std::string> isas = o.isas;
+  if (o.device.kind == Device::Kind::cuda) isas = {"cuda"};
   if (isas.empty()) isas = cpu::isas_here();
   for (const std::string& isa : isas) {
+    if (isa == "cuda") continue;
     cpu::isa_index(isa);
     if (!cpu::runs_here(isa)) {
       throw Error(ErrorCode::unsupported,
@@ -229,7 +234,8 @@ lab::Table sweep(const SweepOptions& o) {
   lab::Progress progress("check", static_cast<int64_t>(variants.size() * isas.size()));
   for (const Variant& v : variants) {
     for (const std::string& isa : isas) {
-      const ForcedIsa forced(isa);
+      std::optional<ForcedIsa> forced;
+      if (isa != "cuda") forced.emplace(isa);
       Verdict verdict;
       run_formats(v, o, verdict);
       lab::Row row;

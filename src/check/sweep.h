@@ -30,6 +30,7 @@ struct SweepOptions {
   std::vector<int64_t> sizes = {0, 1, 255, 256, 257, 1003, 1000003};
   std::vector<std::string> isas;  // empty: all that run here
   int threads = 0;
+  Device device;
   uint64_t seed = 1;
 };
 

@@ -68,17 +68,27 @@ inline constexpr unsigned kWritesParam = 1u << 31;
 // ---- arithmetic on one element: T is float, double or an array ----
 
 // Where the target has no fused multiply-add, fma rounds twice (libm's emulation costs 20x).
-#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__aarch64__)
+#if defined(__CUDA_ARCH__)
+GALLOP_FN float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+GALLOP_FN double fma(double a, double b, double c) { return ::fma(a, b, c); }
+#elif defined(__FMA__) || defined(__aarch64__)
 GALLOP_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GALLOP_FN double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 #else
 GALLOP_FN float fma(float a, float b, float c) { return a * b + c; }
 GALLOP_FN double fma(double a, double b, double c) { return a * b + c; }
 #endif
+#if defined(__CUDA_ARCH__)
+GALLOP_FN float sqrt(float x) { return ::sqrtf(x); }
+GALLOP_FN double sqrt(double x) { return ::sqrt(x); }
+GALLOP_FN float abs(float x) { return ::fabsf(x); }
+GALLOP_FN double abs(double x) { return ::fabs(x); }
+#else
 GALLOP_FN float sqrt(float x) { return __builtin_sqrtf(x); }
 GALLOP_FN double sqrt(double x) { return __builtin_sqrt(x); }
 GALLOP_FN float abs(float x) { return __builtin_fabsf(x); }
 GALLOP_FN double abs(double x) { return __builtin_fabs(x); }
+#endif
 
 namespace detail {
 // NaN in either argument is kept, as torch does.
@@ -116,10 +126,18 @@ GALLOP_FN T lerp(T a, T b, W w) {
 
 // ---- arithmetic on coefficients, always double, host and device ----
 
+#if defined(__CUDA_ARCH__)
+GALLOP_FN double pow(double x, double y) { return ::pow(x, y); }
+GALLOP_FN double exp(double x) { return ::exp(x); }
+GALLOP_FN double log(double x) { return ::log(x); }
+GALLOP_FN double cos(double x) { return ::cos(x); }
+GALLOP_FN double floor(double x) { return ::floor(x); }
+#else
 GALLOP_FN double pow(double x, double y) { return __builtin_pow(x, y); }
 GALLOP_FN double exp(double x) { return __builtin_exp(x); }
 GALLOP_FN double log(double x) { return __builtin_log(x); }
 GALLOP_FN double cos(double x) { return __builtin_cos(x); }
 GALLOP_FN double floor(double x) { return __builtin_floor(x); }
+#endif
 
 }  // namespace gallop

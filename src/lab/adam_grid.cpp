@@ -32,7 +32,7 @@ int64_t integer(const Row& row, std::string_view name) {
 }
 
 Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
-  bench::StepBench b{bench::equal_tensors(count, size), {}, o.threads, o.sampler};
+  bench::StepBench b{bench::equal_tensors(count, size), {}, o.threads, o.sampler, {}, false};
   for (Mode mode : {Mode::unfused, Mode::single, Mode::multi}) {
     bench::StepContender c;
     c.optimizer = o.optimizer;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "io/safetensors.h"
 #include "optimizer/impl.h"
@@ -233,16 +234,25 @@ void Optimizer::save(const std::string& path) const {
   if (m.in_step) {
     throw Error(ErrorCode::invalid_argument, "save was called between begin_step and end_step");
   }
+  m.pull();
   json groups = json::array();
   for (const Group& g : m.groups) groups.push_back(describe_group(m.rule, g, m.slots));
   const json about = {
       {"skipped", m.skipped}, {"seed", m.options.seed}, {"evaluating", m.evaluating}};
   std::vector<io::TensorOut> tensors;
+  std::vector<std::vector<std::byte>> from_device;
   for (Slot& s : m.slots) {
-    for (const auto& fields : {scalars_of(m.rule, s), arrays_of(m.rule, s)}) {
-      for (const Field& f : fields) {
-        tensors.push_back({f.key, f.dtype, f.shape, f.data, f.bytes});
+    for (const Field& f : scalars_of(m.rule, s)) {
+      tensors.push_back({f.key, f.dtype, f.shape, f.data, f.bytes});
+    }
+    for (const Field& f : arrays_of(m.rule, s)) {
+      const void* data = f.data;
+      if (m.cuda && f.bytes > 0) {
+        from_device.emplace_back(f.bytes);
+        cuda::copy_to_host(m.options.device.index, from_device.back().data(), f.data, f.bytes);
+        data = from_device.back().data();
       }
+      tensors.push_back({f.key, f.dtype, f.shape, data, f.bytes});
     }
   }
   try {
@@ -265,9 +275,11 @@ void Optimizer::load(const std::string& path) {
   }
   Reader reader(path, m);
   Reader::Restored r = reader.read();
-  // Nothing below throws.
+  // Nothing below throws, unless a GPU fails.
   for (const auto& [field, from] : r.arrays) {
-    if (field.bytes > 0) std::memcpy(field.data, from, field.bytes);
+    if (field.bytes == 0) continue;
+    m.cuda ? cuda::copy_to_device(m.options.device.index, field.data, from, field.bytes)
+           : void(std::memcpy(field.data, from, field.bytes));
   }
   for (size_t i = 0; i < m.slots.size(); ++i) {
     m.slots[i].steps = r.slots[i].steps;
@@ -282,6 +294,7 @@ void Optimizer::load(const std::string& path) {
   m.skipped = r.skipped;
   m.options.seed = r.seed;
   m.evaluating = r.evaluating;
+  m.push();
 }
 
 }  // namespace gallop

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/backend.h"
+#include "cuda/engine.h"
 #include "gallop/optimizer.h"
 #include "optimizer/memory.h"
 #include "optimizer/rule.h"
@@ -49,6 +50,7 @@ struct Optimizer::Impl {
   size_t lr_knob, clip_knob;  // clip_knob only when the rule clips
   Options options;
   cpu::Backend backend;
+  std::unique_ptr<cuda::Engine> cuda;  // on a GPU
   std::vector<Group> groups;
   std::vector<Slot> slots;
   int64_t skipped = 0;
@@ -67,6 +69,10 @@ struct Optimizer::Impl {
   std::vector<uint32_t> chosen_coefs;  // index into coefs
   std::vector<cpu::Job> jobs;
   std::vector<size_t> everything;  // 0, 1, 2, ...
+
+  // On a GPU, the device counts steps: pull() fetches what it knows, push() tells it.
+  void pull();
+  void push();
 
   Group& group_at(size_t g);
   Slot& slot_at(size_t i);
@@ -92,6 +98,6 @@ struct Optimizer::Impl {
 void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
 // Sets a master or remainder from the 16-bit parameter.
-void fill_low(const Slot& slot);
+void fill_low(const Slot& slot, Device device);
 
 }  // namespace gallop

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/convert.h"
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "optimizer/impl.h"
 
@@ -88,24 +89,33 @@ size_t low_bytes(Storage s) {
   return s == Storage::bf16_master || s == Storage::f16_master ? 4 : 0;
 }
 
+void check_pointers(const Param& p, int64_t n, Device device) {
+  if (device.kind != Device::Kind::cuda || n == 0) return;
+  cuda::require_reachable(device.index, p.data, fmt::format("parameter '{}': data", p.name));
+  if (p.grad == nullptr) return;
+  cuda::require_reachable(device.index, p.grad, fmt::format("parameter '{}': gradient", p.name));
+}
+
 Bits64 name_id(std::string_view name) {
   Bits64 h = 0xcbf29ce484222325ull;  // FNV-1a
   for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h;
 }
 
-// Hands out 64-byte aligned places, first counting, then for real. Large arrays, often of the same
-// power of two, are kept from beginning at the same offset in a page: loads would wait for stores
-// that only seem to overlap them.
+// Hands out aligned places, first counting, then for real. On the CPU, large arrays, often of the
+// same power of two, are kept from beginning at the same offset in a page: loads would wait for
+// stores that only seem to overlap them. A GPU wants whole cache lines.
 struct Cursor {
-  static constexpr size_t kLarge = 1 << 14, kSkew = size_t{13} * 64;
+  static constexpr size_t kLarge = 1 << 14;
+  Device device;
   std::byte* base;
   size_t used = 0;
   void* take(int64_t n, size_t width) {
-    const size_t bytes = static_cast<size_t>(n) * width;
-    if (bytes >= kLarge) used += kSkew;
+    const bool cpu = device.kind == Device::Kind::cpu;
+    const size_t align = cpu ? 64 : 512, bytes = static_cast<size_t>(n) * width;
+    if (cpu && bytes >= kLarge) used += 13 * align;
     void* at = base == nullptr ? nullptr : base + used;
-    used += (bytes + 63) / 64 * 64;
+    used += (bytes + align - 1) / align * align;
     return at;
   }
 };
@@ -122,9 +132,18 @@ void place(const Group& group, const RuleInfo& rule, std::vector<Slot>& added, C
 
 }  // namespace
 
-void fill_low(const Slot& slot) {
+void fill_low(const Slot& slot, Device device) {
   const cpu::Tensor& t = slot.tensor;
-  if (t.n == 0) return;  // it may have no memory at all
+  if (t.n == 0 || t.low == nullptr) return;  // it may have no memory at all
+  if (device.kind == Device::Kind::cuda) {
+    if (t.param_storage == Storage::bf16_remainder) {
+      cuda::zero(device.index, t.low, static_cast<size_t>(t.n) * 2);
+    } else {
+      cuda::fill_masters(device.index, t.param, static_cast<float*>(t.low), t.n,
+                         t.param_storage == Storage::bf16_master);
+    }
+    return;
+  }
   const Half* in = static_cast<const Half*>(t.param);
   if (t.param_storage == Storage::bf16_remainder) {
     std::memset(t.low, 0, static_cast<size_t>(t.n) * 2);
@@ -143,6 +162,7 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     cpu::Tensor& t = slot.tensor;
     t.n = element_count(p);
     if (p.data == nullptr && t.n > 0) refuse(p, "data is null");
+    check_pointers(p, t.n, options.device);
     t.param = p.data;
     t.grad = p.grad;
     t.present = group.present;
@@ -153,12 +173,12 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     }
     slot.id = name_id(p.name);
   }
-  Cursor count{nullptr};
+  Cursor count{options.device, nullptr};
   place(group, rule, added, count);
-  group.memory = Memory(count.used, options.allocator);
-  Cursor real{group.memory.data()};
+  group.memory = Memory(count.used, options.allocator, options.device);
+  Cursor real{options.device, group.memory.data()};
   place(group, rule, added, real);
-  for (Slot& slot : added) fill_low(slot);
+  for (Slot& slot : added) fill_low(slot, options.device);
 }
 
 }  // namespace gallop

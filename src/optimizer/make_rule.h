@@ -18,6 +18,12 @@ typename R::Hyper hyper_of(const double* values) {
 }
 
 template <class R>
+void hyper_members_of(const double* hyper, double* members) {
+  const auto h = hyper_of<R>(hyper);
+  std::memcpy(members, &h, sizeof h);
+}
+
+template <class R>
 void coef_of(const double* hyper, Clock clock, double* scalars, double* out) {
   const auto h = hyper_of<R>(hyper);
   CoefOf<R> k;
@@ -87,7 +93,7 @@ RuleInfo info_of() {
 }
 
 template <class R>
-Rule make_rule(std::vector<const cpu::RuleKernels*> kernels) {
+Rule make_rule(std::vector<const cpu::RuleKernels*> kernels, const cuda::RuleKernels* cuda) {
   static_assert(
       sizeof(R::knobs) / sizeof(R::knobs[0]) * sizeof(double) == sizeof(typename R::Hyper),
       "every member of Hyper is a double and has a knob");
@@ -99,10 +105,12 @@ Rule make_rule(std::vector<const cpu::RuleKernels*> kernels) {
             coef_of<R>,
             nullptr,
             nullptr,
+            hyper_members_of<R>,
             reference_of<R>,
             unfused_of<R, float>,
             unfused_of<R, double>,
-            std::move(kernels)};
+            std::move(kernels),
+            cuda};
   for (int e = 0; e < entry_count<R>(); ++e) rule.entries.push_back(entry_at<R>(e));
   if constexpr (requires { typename R::Scalars; }) {
     const typename R::Scalars initial;

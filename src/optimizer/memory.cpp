@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda/memory.h"
 #include "gallop/error.h"
 
 namespace gallop {
@@ -19,12 +20,18 @@ namespace {
 
 }  // namespace
 
-Memory::Memory(size_t bytes, const Allocator& allocator) : bytes_(bytes), allocator_(allocator) {
+Memory::Memory(size_t bytes, const Allocator& allocator, Device device)
+    : bytes_(bytes), allocator_(allocator), device_(device) {
   if (bytes == 0) return;
+  const bool gpu = device.kind == Device::Kind::cuda;
   if (allocator.allocate != nullptr) {
     data_ = static_cast<std::byte*>(allocator.allocate(bytes, allocator.context));
     if (data_ == nullptr) out_of_memory(bytes, "the allocator returned null");
-    std::memset(data_, 0, bytes);
+    gpu ? cuda::zero(device.index, data_, bytes) : void(std::memset(data_, 0, bytes));
+    return;
+  }
+  if (gpu) {
+    data_ = static_cast<std::byte*>(cuda::allocate(device.index, bytes));
     return;
   }
   pages_ = detail::map_pages(bytes);
@@ -34,8 +41,11 @@ Memory::Memory(size_t bytes, const Allocator& allocator) : bytes_(bytes), alloca
 
 Memory::~Memory() {
   detail::unmap(pages_);
-  if (data_ != nullptr && pages_.data == nullptr && allocator_.release != nullptr) {
+  if (data_ == nullptr || pages_.data != nullptr) return;
+  if (allocator_.release != nullptr) {
     allocator_.release(data_, bytes_, allocator_.context);
+  } else if (allocator_.allocate == nullptr && device_.kind == Device::Kind::cuda) {
+    cuda::release(device_.index, data_);
   }
 }
 
@@ -46,6 +56,7 @@ Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(pages_, other.pages_);
   std::swap(allocator_, other.allocator_);
+  std::swap(device_, other.device_);
   return *this;
 }
 

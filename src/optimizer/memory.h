@@ -12,7 +12,7 @@ namespace gallop {
 class Memory {
  public:
   Memory() = default;
-  Memory(size_t bytes, const Allocator& allocator);
+  Memory(size_t bytes, const Allocator& allocator, Device device);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
@@ -25,6 +25,7 @@ class Memory {
   size_t bytes_ = 0;
   detail::Pages pages_;  // unless an allocator gave the memory
   Allocator allocator_;
+  Device device_;
 };
 
 }  // namespace gallop

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "optimizer/impl.h"
 
@@ -38,7 +39,22 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
       lr_knob(static_cast<size_t>(rule.info.knob("lr"))),
       clip_knob(static_cast<size_t>(rule.info.knob("max_grad_norm"))),
       options(checked(opts)),
-      backend(rule, opts.threads) {}
+      backend(rule, opts.threads) {
+  if (options.device.kind == Device::Kind::cpu) return;
+  cuda::require_device(options.device.index);
+  cuda = std::make_unique<cuda::Engine>(rule, options, slots, groups);
+}
+
+void Optimizer::Impl::pull() {
+  if (cuda == nullptr) return;
+  const cuda::Engine::Totals totals = cuda->pull(slots, groups);
+  skipped = totals.skipped;
+  grad_norm = totals.norm;
+}
+
+void Optimizer::Impl::push() {
+  if (cuda != nullptr) cuda->push(skipped, options.seed);
+}
 
 Scalars Optimizer::Impl::initial_scalars() const {
   Scalars s{};
@@ -88,6 +104,7 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& options) {
   Impl& m = *impl_;
   if (m.in_step) invalid("add_group was called between begin_step and end_step");
+  m.pull();
   validate(options.schedule);
   if (options.state_rounding != Rounding::nearest &&
       options.state_rounding != Rounding::stochastic) {
@@ -120,6 +137,7 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
   m.slots.insert(m.slots.end(), added.begin(), added.end());
   m.groups.push_back(std::move(group));
   m.reserve();
+  if (m.cuda) m.cuda->changed();
   return m.groups.size() - 1;
 }
 
@@ -145,30 +163,44 @@ void Optimizer::set(size_t g, std::string_view knob, double value) {
   const size_t i = impl_->knob_at(knob);
   impl_->check_set(group, i, value);
   group.hyper[i] = value;
+  if (impl_->cuda) impl_->cuda->group_changed(g);
 }
 
 void Optimizer::set_all(std::string_view knob, double value) {
   const size_t i = impl_->knob_at(knob);
   for (Group& g : impl_->groups) impl_->check_set(g, i, value);
-  for (Group& g : impl_->groups) g.hyper[i] = value;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    impl_->groups[g].hyper[i] = value;
+    if (impl_->cuda) impl_->cuda->group_changed(g);
+  }
 }
 
 double Optimizer::get(size_t g, std::string_view knob) const {
   return impl_->group_at(g).hyper[impl_->knob_at(knob)];
 }
 
-double Optimizer::current_lr(size_t g) const { return impl_->lr_of(impl_->group_at(g)); }
+double Optimizer::current_lr(size_t g) const {
+  impl_->pull();
+  return impl_->lr_of(impl_->group_at(g));
+}
 
 void Optimizer::set_schedule(size_t g, const Schedule& schedule) {
   validate(schedule);
   impl_->group_at(g).options.schedule = schedule;
+  if (impl_->cuda) impl_->cuda->group_changed(g);
 }
 
 const Schedule& Optimizer::schedule(size_t g) const { return impl_->group_at(g).options.schedule; }
 
 void Optimizer::set_grad(size_t i, void* grad) {
   Slot& s = impl_->slot_at(i);
+  if (grad == s.tensor.grad) return;
+  if (impl_->cuda && grad != nullptr && s.tensor.n > 0) {
+    cuda::require_reachable(impl_->options.device.index, grad,
+                            fmt::format("parameter '{}': gradient", s.param.name));
+  }
   s.param.grad = s.tensor.grad = grad;
+  if (impl_->cuda) impl_->cuda->grad_changed(i);
 }
 
 void Optimizer::set_data(size_t i, void* data) {
@@ -176,11 +208,17 @@ void Optimizer::set_data(size_t i, void* data) {
   if (data == nullptr && s.tensor.n > 0) {
     invalid(fmt::format("parameter '{}': data is null", s.param.name));
   }
+  if (impl_->cuda && s.tensor.n > 0) {
+    cuda::require_reachable(impl_->options.device.index, data,
+                            fmt::format("parameter '{}': data", s.param.name));
+    impl_->pull();
+    impl_->cuda->changed();
+  }
   s.param.data = s.tensor.param = data;
 }
 
 void Optimizer::refresh_masters() {
-  for (const Slot& s : impl_->slots) fill_low(s);
+  for (const Slot& s : impl_->slots) fill_low(s, impl_->options.device);
 }
 
 const RuleInfo& Optimizer::rule() const { return impl_->rule.info; }
@@ -190,10 +228,22 @@ size_t Optimizer::size() const { return impl_->slots.size(); }
 const Param& Optimizer::param(size_t i) const { return impl_->slot_at(i).param; }
 size_t Optimizer::group_of(size_t i) const { return impl_->slot_at(i).group; }
 const void* Optimizer::low_bits(size_t i) const { return impl_->slot_at(i).tensor.low; }
-int64_t Optimizer::steps(size_t i) const { return impl_->slot_at(i).steps; }
-int64_t Optimizer::skipped() const { return impl_->skipped; }
-double Optimizer::grad_norm() const { return impl_->grad_norm; }
-std::string_view Optimizer::isa() const { return impl_->backend.isa(); }
+std::string_view Optimizer::isa() const { return impl_->cuda ? "cuda" : impl_->backend.isa(); }
+
+int64_t Optimizer::steps(size_t i) const {
+  impl_->pull();
+  return impl_->slot_at(i).steps;
+}
+
+int64_t Optimizer::skipped() const {
+  impl_->pull();
+  return impl_->skipped;
+}
+
+double Optimizer::grad_norm() const {
+  impl_->pull();
+  return impl_->grad_norm;
+}
 
 std::vector<StateView> Optimizer::states(size_t i) const {
   const Slot& s = impl_->slot_at(i);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "optimizer/impl.h"
 
@@ -140,6 +141,11 @@ bool Optimizer::begin_step(const StepArgs& args) {
   m.args = args;
   m.norm_factor = 1;
   m.applied = !args.found_inf;
+  if (m.cuda) {
+    m.cuda->begin(args, m.applied && m.needs_norm());
+    m.in_step = true;
+    return m.applied;
+  }
   if (m.applied && m.needs_norm()) {
     m.chosen.clear();
     m.chosen_coefs.clear();
@@ -184,6 +190,7 @@ void Optimizer::step_params(std::span<const size_t> params) {
   if (!m.applied) return;
   m.choose(params);
   try {
+    if (m.cuda) return m.cuda->update(0, params, false);
     m.apply(0, m.options.zero_grad);
   } catch (...) {
     for (size_t i : m.chosen) m.updated[i] = 0;
@@ -198,6 +205,11 @@ void Optimizer::end_step() {
   Impl& m = *impl_;
   if (!m.in_step) invalid("end_step was called without begin_step");
   m.in_step = false;
+  if (m.cuda) {
+    std::fill(m.updated.begin(), m.updated.end(), 0);
+    m.applied ? m.cuda->update(0, {}, true) : m.cuda->count_skipped();
+    return;
+  }
   if (!m.applied) {
     ++m.skipped;
     return;
@@ -216,6 +228,11 @@ void Optimizer::end_step() {
 bool Optimizer::step(const StepArgs& args) {
   begin_step(args);
   try {
+    if (impl_->cuda && impl_->applied) {  // the last launch also ends the step
+      impl_->cuda->update(0, impl_->everything, true);
+      impl_->in_step = false;
+      return true;
+    }
     step_params(impl_->everything);
   } catch (...) {
     impl_->in_step = false;
@@ -229,7 +246,9 @@ bool Optimizer::step(GradScaler& scaler, double accumulation) {
   const bool asked = std::exchange(impl_->options.skip_nonfinite, true);
   bool applied = false;
   try {
-    applied = step({scaler.scale, accumulation, false});
+    const int64_t before = impl_->cuda ? skipped() : 0;
+    applied = step({.grad_scale = scaler.scale, .accumulation = accumulation});
+    if (impl_->cuda) applied = skipped() == before;
   } catch (...) {
     impl_->options.skip_nonfinite = asked;
     throw;
@@ -247,6 +266,10 @@ void Optimizer::run(std::string_view name, const StepArgs& args) {
   if (entry == 0) invalid("run(\"step\"): call step() instead");
   m.args = args;
   m.norm_factor = 1;
+  if (m.cuda) {
+    m.cuda->begin(args, false);
+    return m.cuda->update(entry, m.everything, false);
+  }
   const bool grad = m.rule.entries[static_cast<size_t>(entry)].grad;
   m.chosen.clear();
   for (size_t i = 0; i < m.slots.size(); ++i) {
@@ -273,6 +296,7 @@ void Optimizer::eval() {
 
 void Optimizer::zero_grad() {
   Impl& m = *impl_;
+  if (m.cuda) return m.cuda->zero_grads();
   m.chosen.clear();
   m.chosen_coefs.clear();
   for (size_t i = 0; i < m.slots.size(); ++i) {
@@ -285,17 +309,22 @@ void Optimizer::zero_grad() {
 void Optimizer::reset_state() {
   Impl& m = *impl_;
   if (m.in_step) invalid("reset_state was called between begin_step and end_step");
+  m.pull();
   for (Slot& s : m.slots) {
     s.steps = 0;
     s.scalars = m.initial_scalars();
     for (const StateView& v : states(static_cast<size_t>(&s - m.slots.data()))) {
-      if (v.size > 0) std::memset(v.data, 0, static_cast<size_t>(v.size) * size_of(v.dtype));
+      const size_t bytes = static_cast<size_t>(v.size) * size_of(v.dtype);
+      if (bytes == 0) continue;
+      m.cuda ? cuda::zero(m.options.device.index, v.data, bytes)
+             : void(std::memset(v.data, 0, bytes));
     }
   }
   for (Group& g : m.groups) {
     g.steps = 0;
     g.scalars = m.initial_scalars();
   }
+  m.push();
 }
 
 }  // namespace gallop

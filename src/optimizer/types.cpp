@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <charconv>
 
 #include "gallop/error.h"
 
@@ -42,5 +43,23 @@ StateFormat parse_state_format(std::string_view s) {
   return parse<StateFormat>("state format", kStateFormats, s);
 }
 Mode parse_mode(std::string_view s) { return parse<Mode>("mode", kModes, s); }
+
+std::string to_string(Device d) {
+  return d.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", d.index);
+}
+
+Device parse_device(std::string_view s) {
+  if (s == "cpu") return {};
+  if (s == "cuda") return {Device::Kind::cuda, 0};
+  int index = 0;
+  constexpr std::string_view kPrefix = "cuda:";
+  if (s.substr(0, kPrefix.size()) == kPrefix) {
+    const char *first = s.data() + kPrefix.size(), *last = s.data() + s.size();
+    const auto [end, error] = std::from_chars(first, last, index);
+    if (error == std::errc() && end == last && index >= 0) return {Device::Kind::cuda, index};
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("device '{}' is unknown, expected cpu, cuda or cuda:NUMBER", s));
+}
 
 }  // namespace gallop

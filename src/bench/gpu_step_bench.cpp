@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "bench/step_bench.h"
+#include "check/data.h"
+#include "cuda/memory.h"
+#include "cuda/timing.h"
+#include "gallop/error.h"
+
+namespace gallop::bench {
+namespace {
+
+constexpr double kSampleSeconds = 2e-3;
+constexpr int kMostInFlight = 200;  // far fewer launches than a stream's queue holds
+
+struct DeviceBytes {
+  DeviceBytes(int gpu, size_t bytes) : device(gpu), data(cuda::allocate(gpu, bytes)) {}
+  ~DeviceBytes() { cuda::release(device, data); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  int device;
+  void* data;
+};
+
+// Ordinary numbers, not zeros: a pattern of normal values, again and again.
+std::unique_ptr<DeviceBytes> filled(int device, DType type, int64_t n, uint64_t seed,
+                                    double scale) {
+  const size_t width = size_of(type);
+  auto memory = std::make_unique<DeviceBytes>(device, static_cast<size_t>(n) * width + 16);
+  check::Buffer pattern(type, n);
+  pattern.fill_normal(seed, scale);
+  if (n > 0) {
+    cuda::copy_to_device(device, memory->data, pattern.data(), static_cast<size_t>(n) * width);
+  }
+  return memory;
+}
+
+class Runner {
+ public:
+  Runner(const StepContender& c, const StepBench& b, cuda::Stream& stream)
+      : stream_(stream), optimizer_(c.optimizer, step_options(c, 1, b.device)) {
+    std::vector<Param> params;
+    for (const Shape& s : b.shapes.shapes) {
+      const int64_t n = s.elements();
+      memory_.push_back(filled(b.device.index, c.formats.param, n, 1, 1.0));
+      void* data = memory_.back()->data;
+      memory_.push_back(filled(b.device.index, c.formats.grad, n, 2, 0.01));
+      params.push_back({s.name, s.dims, data, memory_.back()->data, c.formats.param, c.formats.grad,
+                        Role::other});
+    }
+    optimizer_.add_group(std::move(params), group_options(c));
+    step();
+    stream_.wait();
+    graph_ = std::make_unique<cuda::Graph>(stream_, [this] { step(); });
+  }
+
+  const Optimizer& optimizer() const { return optimizer_; }
+  cuda::Graph& graph() { return *graph_; }
+  void step() {
+    StepArgs args;
+    args.stream = stream_.handle();
+    optimizer_.step(args);
+  }
+
+ private:
+  cuda::Stream& stream_;
+  std::vector<std::unique_ptr<DeviceBytes>> memory_;
+  Optimizer optimizer_;
+  std::unique_ptr<cuda::Graph> graph_;
+};
+
+// Two arrays, one copied to the other.
+struct Copy {
+  Copy(int device, size_t size) : bytes(size), from(device, size), to(device, size) {}
+  size_t bytes;
+  DeviceBytes from, to;
+};
+
+}  // namespace
+
+std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
+  cuda::Stream stream(b.device.index);
+  // As much as a step moves, and far more than the cache.
+  const size_t moved = static_cast<size_t>(b.shapes.elements()) * 14;
+  const size_t l2 = cuda::l2_bytes(b.device.index);
+  Copy copy(b.device.index, std::max(moved, 8 * l2));
+  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<Contender> contenders;
+  std::vector<double> host(b.contenders.size(), INFINITY);
+  // One sample: as many runs as fill it, timed together; cold: one by one, the cache overwritten.
+  const auto timed = [&](std::string name, std::function<void()> work, double* host_s) {
+    stream.time(work);
+    const double once = stream.time(work).device_s;
+    const int runs = std::clamp(static_cast<int>(kSampleSeconds / once), 1, kMostInFlight);
+    return Contender{std::move(name), [&, work = std::move(work), runs, host_s] {
+                       if (b.cold) {
+                         stream.copy(copy.to.data, copy.from.data, 2 * l2);
+                         return stream.time(work).device_s;
+                       }
+                       const cuda::Stream::Times t = stream.time([&] {
+                         for (int i = 0; i < runs; ++i) work();
+                       });
+                       if (host_s != nullptr) *host_s = std::min(*host_s, t.host_s / runs);
+                       return t.device_s / runs;
+                     }};
+  };
+  for (size_t i = 0; i < b.contenders.size(); ++i) {
+    const StepContender& c = b.contenders[i];
+    if (c.bare) {
+      throw Error(ErrorCode::invalid_argument,
+                  "mode bare is for the CPU, expected unfused, single "
+                  "or multi on a GPU");
+    }
+    check_contender(c, b.shapes.shapes.size(), 1, b.device);
+    runners.push_back(std::make_unique<Runner>(c, b, stream));
+    Runner* r = runners.back().get();
+    contenders.push_back(timed(
+        c.optimizer, [r] { r->step(); }, &host[i]));
+    contenders.push_back(timed(
+        c.optimizer + " graph", [r] { r->graph().launch(); }, nullptr));
+  }
+  contenders.push_back(timed(
+      "copy", [&] { stream.copy(copy.to.data, copy.from.data, copy.bytes); }, nullptr));
+
+  const std::vector<Measurement> results = measure(contenders, b.sampler);
+  const double ceiling = 2e-9 * static_cast<double>(copy.bytes) / results.back().summary.median;
+  std::vector<lab::Row> rows;
+  for (size_t i = 0; i < runners.size(); ++i) {
+    lab::Row row = result_row(b.contenders[i], b, runners[i]->optimizer(), results[2 * i]);
+    row.set("graph_ms", results[2 * i + 1].summary.median * 1e3);
+    row.set("host_us", host[i] * 1e6).set("launches", runners[i]->graph().nodes());
+    row.set("ceiling_gb_per_s", ceiling);
+    row.set("percent_of_ceiling", 100 * std::get<double>(*row.find("gb_per_s")) / ceiling);
+    row.set("samples", results[2 * i].summary.n).set("stopped_by", results[2 * i].stopped_by);
+    row.set("spread_percent", 100 * results[2 * i].relative_spread).set("check", "pass");
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace gallop::bench

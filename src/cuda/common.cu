@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// Kernels that no rule is needed for: the norm, zeroing, masters, small changes to device memory.
+#include "cuda/common.h"
+#include "cuda/vectors.cuh"
+
+namespace gallop::cuda {
+namespace {
+
+// The sum of the block's values, in an order that does not depend on timing; in thread 0.
+__device__ double block_sum(double value) {
+  __shared__ double sums[kThreads];
+  sums[threadIdx.x] = value;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  __syncthreads();
+  return threadIdx.x == 0 ? sums[0] : 0;
+}
+
+template <class T>
+__device__ double square(T g, T scale, T limit) {
+  g *= scale;
+  g = limit < g ? limit : g;
+  g = -limit > g ? -limit : g;
+  return static_cast<double>(g) * static_cast<double>(g);
+}
+
+// Of n gradients from `grad` on, by the whole block.
+template <class T>
+__device__ double chunk_square_sum(const void* grad, Storage storage, int n, double scale,
+                                   double clip_value) {
+  const T limit = clip_value == 0 ? static_cast<T>(kInfinity) : static_cast<T>(clip_value);
+  double sum = 0;
+  const auto add = [&]<int V>(int i, T(&g)[V]) {
+    if constexpr (std::is_same_v<T, double>) {
+      load(grad, i, g);
+    } else {
+      load_any(grad, nullptr, storage, i, g);
+    }
+    for (int k = 0; k < V; ++k) sum += square(g[k], static_cast<T>(scale), limit);
+  };
+  // The same elements to the same thread, aligned or not.
+  const bool aligned = reinterpret_cast<Bits64>(grad) % 16 == 0;
+  for (int i = threadIdx.x * kVector; i < n; i += kThreads * kVector) {
+    if (aligned && i + kVector <= n) {
+      alignas(16) T g[kVector];
+      add(i, g);
+    } else {
+      for (int k = i; k < n && k < i + kVector; ++k) {
+        T g[1];
+        add(k, g);
+      }
+    }
+  }
+  return block_sum(sum);
+}
+
+__device__ void conclude(const Step& s, double sum) {
+  Control& c = *s.control;
+  c.norm = ::sqrt(sum);
+  c.skip = s.skip_nonfinite && !isfinite(sum);
+  const double factor = s.clip_norm / (c.norm + 1e-6);  // as torch
+  c.factor = s.clip_norm > 0 && !(factor >= 1) ? factor : 1;
+  c.ticket = 0;
+}
+
+__global__ void __launch_bounds__(kThreads) square_sum(const __grid_constant__ Step s) {
+  const double divisor =
+      s.grad_scale == nullptr ? s.divisor : s.divisor * static_cast<double>(*s.grad_scale);
+  for (unsigned c = s.first_chunk + blockIdx.x; c < s.last_chunk; c += gridDim.x) {
+    const Chunk chunk = s.chunks[c];
+    const Tensor& t = s.tensors[chunk.tensor];
+    void* grad = s.grads[chunk.tensor];
+    double sum = 0;
+    if (grad != nullptr) {
+      const Index first = chunk.index * s.chunk_elements, rest = t.n - first;
+      const int n = static_cast<int>(rest < s.chunk_elements ? rest : s.chunk_elements);
+      void* at = advanced(grad, first * bytes_of(t.grad_storage));
+      sum = t.grad_storage == Storage::f64
+                ? chunk_square_sum<double>(at, t.grad_storage, n, 1 / divisor, s.clip_value)
+                : chunk_square_sum<float>(at, t.grad_storage, n, 1 / divisor, s.clip_value);
+    }
+    if (threadIdx.x == 0) s.partials[c - s.first_chunk] = sum;
+  }
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&s.control->ticket, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  double sum = 0;
+  for (unsigned c = threadIdx.x; c < s.last_chunk - s.first_chunk; c += kThreads) {
+    sum += __ldcg(s.partials + c);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) conclude(s, sum);
+}
+
+__global__ void __launch_bounds__(kThreads) zero_grads(const __grid_constant__ Step s) {
+  for (unsigned c = s.first_chunk + blockIdx.x; c < s.last_chunk; c += gridDim.x) {
+    const Chunk chunk = s.chunks[c];
+    const Tensor& t = s.tensors[chunk.tensor];
+    char* grad = static_cast<char*>(s.grads[chunk.tensor]);
+    if (grad == nullptr) continue;
+    const Index width = t.grad_storage == Storage::f64 ? 8 : t.grad_storage == Storage::f32 ? 4 : 2;
+    const Index first = chunk.index * s.chunk_elements;
+    const Index end = first + s.chunk_elements, last = end < t.n ? end : t.n;
+    for (Index i = first + threadIdx.x; i < last; i += kThreads) {
+      if (width == 8) reinterpret_cast<double*>(grad)[i] = 0;
+      if (width == 4) reinterpret_cast<float*>(grad)[i] = 0;
+      if (width == 2) reinterpret_cast<Half*>(grad)[i] = 0;
+    }
+  }
+}
+
+__global__ void fill_masters(const Half* in, float* out, Index n, bool bf16) {
+  const Index stride = static_cast<Index>(gridDim.x) * blockDim.x;
+  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+    out[i] = bf16 ? from_bf16(in[i]) : from_f16(in[i]);
+  }
+}
+
+__global__ void change_grads(void** grads, const __grid_constant__ GradChanges changes) {
+  const unsigned i = threadIdx.x;
+  if (i < changes.count) grads[changes.index[i]] = changes.grad[i];
+}
+
+__global__ void change_group(Group* group, const __grid_constant__ Group value) { *group = value; }
+
+__global__ void count_skipped(Control* control) { ++control->skipped; }
+
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+}  // namespace
+
+const void* square_sum_kernel() { return reinterpret_cast<const void*>(&square_sum); }
+const void* zero_grads_kernel() { return reinterpret_cast<const void*>(&zero_grads); }
+
+cudaError_t launch_fill_masters(const void* in, float* out, Index n, bool bf16, void* stream) {
+  const Index blocks = (n + 255) / 256;
+  fill_masters<<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0,
+                 stream_of(stream)>>>(static_cast<const Half*>(in), out, n, bf16);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* stream) {
+  change_grads<<<1, GradChanges::kMost, 0, stream_of(stream)>>>(grads, changes);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_change_group(Group* group, const Group& value, void* stream) {
+  change_group<<<1, 1, 0, stream_of(stream)>>>(group, value);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_count_skipped(Control* control, void* stream) {
+  count_skipped<<<1, 1, 0, stream_of(stream)>>>(control);
+  return cudaGetLastError();
+}
+
+}  // namespace gallop::cuda

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/step_data.h"
+
+namespace gallop::cuda {
+
+// Kernels of one Step.
+const void* square_sum_kernel();
+const void* zero_grads_kernel();
+
+// New gradient pointers, few enough to travel with the launch.
+struct GradChanges {
+  static constexpr unsigned kMost = 256;
+  unsigned count;
+  unsigned index[kMost];
+  void* grad[kMost];
+};
+
+cudaError_t launch_fill_masters(const void* in, float* out, Index n, bool bf16, void* stream);
+cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* stream);
+cudaError_t launch_change_group(Group* group, const Group& value, void* stream);
+cudaError_t launch_count_skipped(Control* control, void* stream);
+
+}  // namespace gallop::cuda

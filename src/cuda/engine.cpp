@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cuda/common.h"
+#include "cuda/memory.h"
+#include "cuda/runtime.h"
+#include "cuda/table.h"
+#include "gallop/error.h"
+#include "optimizer/impl.h"
+
+namespace gallop::cuda {
+namespace {
+
+Tensor device_tensor(const Slot& s) {
+  Tensor t{};
+  const cpu::Tensor& from = s.tensor;
+  Bits64 bits = reinterpret_cast<Bits64>(from.param) | reinterpret_cast<Bits64>(from.low);
+  t.param = from.param;
+  t.low = from.low;
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    t.state[j] = from.state[j];
+    t.state_storage[j] = from.state_storage[j];
+    bits |= reinterpret_cast<Bits64>(from.state[j]);
+  }
+  t.n = from.n;
+  t.id = s.id;
+  t.group = static_cast<unsigned>(s.group);
+  t.param_storage = from.param_storage;
+  t.grad_storage = from.grad_storage;
+  t.aligned = bits % 16 == 0;
+  return t;
+}
+
+Group device_group(const Rule& rule, const gallop::Group& g) {
+  Group out{};
+  rule.hyper_members(g.hyper.data(), out.hyper);
+  out.schedule = detail::schedule_data(g.options.schedule);
+  out.maximize = g.options.maximize;
+  return out;
+}
+
+template <class T>
+Progress device_progress(const T& from) {
+  Progress p{};
+  p.steps = from.steps;
+  std::copy(from.scalars.begin(), from.scalars.end(), p.scalars);
+  return p;
+}
+
+template <class T>
+void take_progress(const Progress& p, T& to) {
+  to.steps = p.steps;
+  std::copy(std::begin(p.scalars), std::end(p.scalars), to.scalars.begin());
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(const Rule& r, const Options& o, const std::vector<Slot>& s,
+       const std::vector<gallop::Group>& g)
+      : rule(r), options(o), slots(s), groups(g), device(o.device.index) {}
+
+  const Rule& rule;
+  const Options& options;
+  const std::vector<Slot>& slots;
+  const std::vector<gallop::Group>& groups;
+  int device;
+  int multiprocessors = 0;
+  void* stream = nullptr;  // of the last step
+
+  bool stale = true;      // device memory does not know all of slots and groups
+  bool uploaded = false;  // it knows some, and steps were taken
+  std::vector<size_t> new_grads;
+  Buffer<Tensor> tensors;
+  Buffer<void*> grads;
+  Buffer<Group> group_data;
+  Buffer<Progress> progress, group_progress;
+  Buffer<Control> control;
+  Buffer<double> partials;
+  Table everything;
+  std::map<std::vector<size_t>, Table> subsets;
+  std::map<const void*, int> resident;  // blocks of a kernel that fit on one multiprocessor
+  Step step{};                          // of the step in progress
+
+  bool capturing() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status), "asking a stream");
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  void upload() {
+    if (!stale) return;
+    if (capturing()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the first step after parameters were added or moved cannot be captured: take "
+                  "one step before");
+    }
+    std::vector<Tensor> t;
+    std::vector<void*> g;
+    for (const Slot& s : slots) {
+      t.push_back(device_tensor(s));
+      g.push_back(s.tensor.grad);
+    }
+    // Captured graphs hold addresses: what keeps its size keeps its place.
+    const bool added = slots.size() != tensors.size();
+    tensors.assign(device, t);
+    grads.assign(device, g);
+    upload_numbers();
+    if (control.size() == 0) {
+      control.assign(device, std::vector<Control>{{options.seed, 0, 1, 0, 0, 0, 0}});
+    }
+    if (added || everything.launches().empty()) {
+      std::vector<size_t> all(slots.size());
+      for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+      everything = Table(device, multiprocessors, options.mode, slots, all);
+      subsets.clear();
+      partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
+    }
+    new_grads.clear();
+    stale = false;
+    uploaded = true;
+  }
+
+  // Hyper-parameters, steps and scalars as the host has them.
+  void upload_numbers() {
+    std::vector<Group> data;
+    std::vector<Progress> p, gp;
+    for (const Slot& s : slots) p.push_back(device_progress(s));
+    for (const gallop::Group& group : groups) {
+      data.push_back(device_group(rule, group));
+      gp.push_back(device_progress(group));
+    }
+    group_data.assign(device, data);
+    progress.assign(device, p);
+    group_progress.assign(device, gp);
+  }
+
+  void upload_grads() {
+    GradChanges changes{};
+    const auto flush = [&] {
+      if (changes.count == 0) return;
+      check(launch_change_grads(grads.data(), changes, stream), "changing gradient pointers");
+      changes.count = 0;
+    };
+    for (size_t i : new_grads) {
+      changes.index[changes.count] = static_cast<unsigned>(i);
+      changes.grad[changes.count++] = slots[i].tensor.grad;
+      if (changes.count == GradChanges::kMost) flush();
+    }
+    flush();
+    new_grads.clear();
+  }
+
+  const Table& table_of(std::span<const size_t> params) {
+    if (params.size() == slots.size() &&
+        std::is_sorted(params.begin(), params.end(), std::less_equal<>())) {
+      return everything;
+    }
+    std::vector<size_t> key(params.begin(), params.end());
+    auto it = subsets.find(key);
+    if (it == subsets.end()) {
+      Table table(device, multiprocessors, options.mode, slots, key);
+      it = subsets.emplace(std::move(key), std::move(table)).first;
+    }
+    return it->second;
+  }
+
+  void launch(const void* kernel, Step s, const char* what) {
+    auto it = resident.find(kernel);
+    if (it == resident.end()) {
+      int blocks = 0;
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0), what);
+      it = resident.emplace(kernel, std::max(blocks, 1)).first;
+    }
+    const unsigned most = static_cast<unsigned>(it->second * multiprocessors);
+    const unsigned grid = std::clamp(s.last_chunk - s.first_chunk, 1u, most);
+    void* arguments[] = {&s};
+    check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0,
+                           static_cast<cudaStream_t>(stream)),
+          what);
+  }
+
+  void use(const Table& table) {
+    step.chunks = table.chunks();
+    step.chunk_elements = table.chunk_elements();
+    step.first_chunk = 0;
+    step.last_chunk = static_cast<unsigned>(table.chunk_count());
+  }
+
+  const void* kernel(int entry, unsigned present, Path path) const {
+    int variant = 0, bit = 0;
+    for (size_t j = 0; j < rule.info.states.size(); ++j) {
+      if (rule.info.states[j].when.empty()) continue;
+      variant |= static_cast<int>(present >> j & 1) << bit++;
+    }
+    const int variants = 1 << rule.optional_states;
+    return rule.cuda->table[(entry * variants + variant) * kPaths + static_cast<int>(path)];
+  }
+};
+
+Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>& slots,
+               const std::vector<gallop::Group>& groups)
+    : impl_(new Impl(rule, options, slots, groups)) {
+  if (rule.cuda == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} was built without CUDA kernels", rule.info.name));
+  }
+  check(cudaDeviceGetAttribute(&impl_->multiprocessors, cudaDevAttrMultiProcessorCount,
+                               impl_->device),
+        fmt::format("asking cuda:{}", impl_->device));
+}
+
+Engine::~Engine() = default;
+
+void Engine::changed() { impl_->stale = true; }
+
+void Engine::grad_changed(size_t slot) {
+  if (!impl_->stale) impl_->new_grads.push_back(slot);
+}
+
+void Engine::group_changed(size_t g) {
+  if (impl_->stale) return;
+  const DeviceScope scope(impl_->device);
+  check(launch_change_group(impl_->group_data.data() + g,
+                            device_group(impl_->rule, impl_->groups[g]), impl_->stream),
+        "changing hyper-parameters");
+}
+
+void Engine::begin(const StepArgs& args, bool needs_norm) {
+  Impl& m = *impl_;
+  const DeviceScope scope(m.device);
+  m.stream = args.stream;
+  m.upload();
+  m.upload_grads();
+  m.step = {};
+  m.step.tensors = m.tensors.data();
+  m.step.grads = m.grads.data();
+  m.step.groups = m.group_data.data();
+  m.step.progress = m.progress.data();
+  m.step.group_progress = m.group_progress.data();
+  m.step.control = m.control.data();
+  m.step.partials = m.partials.data();
+  m.step.group_count = static_cast<unsigned>(m.groups.size());
+  m.step.zero_grad = m.options.zero_grad;
+  m.step.needs_norm = needs_norm;
+  m.step.skip_nonfinite = m.options.skip_nonfinite;
+  m.step.divisor = args.grad_scale * args.accumulation;
+  m.step.grad_scale = args.device_grad_scale;
+  m.step.found_inf = args.device_found_inf;
+  m.step.clip_value = m.options.clip_value;
+  m.step.clip_norm = m.options.clip_norm;
+  if (!needs_norm) return;
+  m.use(m.everything);
+  m.launch(square_sum_kernel(), m.step, "summing the gradients' squares");
+}
+
+void Engine::update(int entry, std::span<const size_t> params, bool finish) {
+  Impl& m = *impl_;
+  const DeviceScope scope(m.device);
+  const Table& table = m.table_of(params);
+  m.use(table);
+  size_t left = table.launches().size();
+  for (const Table::Launch& l : table.launches()) {
+    Step s = m.step;
+    s.first_chunk = l.first_chunk;
+    s.last_chunk = l.last_chunk;
+    s.members = table.members() + l.first_member;
+    s.member_count = l.member_count;
+    s.finish = finish && --left == 0;
+    m.launch(m.kernel(entry, l.present, l.path), s, "launching a step");
+  }
+}
+
+void Engine::count_skipped() {
+  const DeviceScope scope(impl_->device);
+  check(launch_count_skipped(impl_->control.data(), impl_->stream), "counting a skipped step");
+}
+
+void Engine::zero_grads() {
+  Impl& m = *impl_;
+  const DeviceScope scope(m.device);
+  m.upload();
+  m.upload_grads();
+  Step s{};
+  s.tensors = m.tensors.data();
+  s.grads = m.grads.data();
+  s.chunks = m.everything.chunks();
+  s.chunk_elements = m.everything.chunk_elements();
+  s.last_chunk = static_cast<unsigned>(m.everything.chunk_count());
+  m.launch(zero_grads_kernel(), s, "zeroing gradients");
+}
+
+Engine::Totals Engine::pull(std::vector<Slot>& slots, std::vector<gallop::Group>& groups) {
+  Impl& m = *impl_;
+  if (!m.uploaded) return {0, 0};
+  const DeviceScope scope(m.device);
+  check(cudaDeviceSynchronize(), "waiting for the device");
+  const std::vector<Progress> p = m.progress.to_host(), gp = m.group_progress.to_host();
+  for (size_t i = 0; i < p.size(); ++i) take_progress(p[i], slots[i]);
+  for (size_t g = 0; g < gp.size(); ++g) take_progress(gp[g], groups[g]);
+  const Control c = m.control.to_host().front();
+  return {c.skipped, c.norm};
+}
+
+void Engine::push(int64_t skipped, uint64_t seed) {
+  Impl& m = *impl_;
+  const DeviceScope scope(m.device);
+  m.control.assign(m.device, std::vector<Control>{{seed, 0, 1, skipped, 0, 0, 0}});
+  if (!m.stale) m.upload_numbers();
+}
+
+}  // namespace gallop::cuda

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+// The kernels of one rule. Included by a generated file that defines GALLOP_RULE (the struct) and
+// GALLOP_RULE_ID (the rule's name).
+#pragma once
+
+#include "cuda/vectors.cuh"
+
+namespace gallop::cuda {
+namespace {
+
+// What is the same for all elements of a tensor, in shared memory.
+template <class R, class T>
+struct Job {
+  typename R::template Coef<T> coef;
+  T scale, limit, factor;  // g -> clamp(g * scale, -limit, limit) * factor
+  // Which step of which group `coef` is for.
+  unsigned group;
+  Clock clock;
+  double scalars[detail::kMaxScalars];
+};
+
+template <class R>
+inline constexpr bool kHasScalars = requires { typename R::Scalars; };
+
+// Coefficients in double. Not inlined: its registers would be those of every thread.
+template <class R>
+__device__ __noinline__ void coefs_of(const Group& group, long long group_steps, Clock clock,
+                                      double* scalars, double* out) {
+  typename R::Hyper h;
+  memcpy(&h, group.hyper, sizeof h);
+  h.lr *= detail::schedule_factor(group.schedule, group_steps);
+  detail::CoefOf<R> k;
+  if constexpr (kHasScalars<R>) {
+    typename R::Scalars s;
+    memcpy(static_cast<void*>(&s), scalars, sizeof s);
+    k = R::coef(h, clock, s);
+    memcpy(scalars, &s, sizeof s);
+  } else {
+    k = R::coef(h, clock);
+  }
+  memcpy(out, &k, sizeof k);
+}
+
+template <class R>
+__device__ Clock clock_of(const Step& s, unsigned tensor, int entry) {
+  constexpr bool per_group = detail::counting<R>() == Counting::per_group;
+  const long long own = s.progress[tensor].steps;
+  const long long done = per_group ? s.group_progress[s.tensors[tensor].group].steps : own;
+  // Entries other than the step belong to the step that was last taken.
+  const long long t = entry == 0 ? done + 1 : done > 1 ? done : 1;
+  return {static_cast<double>(t), own == 0};
+}
+
+template <class R>
+__device__ const double* scalars_of(const Step& s, unsigned tensor) {
+  constexpr bool per_group = detail::counting<R>() == Counting::per_group;
+  return per_group ? s.group_progress[s.tensors[tensor].group].scalars
+                   : s.progress[tensor].scalars;
+}
+
+__device__ inline double grad_divisor(const Step& s) {
+  return s.grad_scale == nullptr ? s.divisor : s.divisor * static_cast<double>(*s.grad_scale);
+}
+
+__device__ inline bool is_skipped(const Step& s) {
+  if (s.found_inf != nullptr && *s.found_inf != 0) return true;
+  return s.needs_norm && s.control->skip != 0;
+}
+
+template <class R, int E, class T>
+__device__ __forceinline__ void prepare_coefs(const Step& s, unsigned tensor, Job<R, T>& job) {
+  const unsigned group = s.tensors[tensor].group;
+  const Clock clock = clock_of<R>(s, tensor, E);
+  const double* before = scalars_of<R>(s, tensor);
+  bool same = job.group == group && job.clock.t == clock.t && job.clock.first == clock.first;
+  if constexpr (kHasScalars<R>) {
+    for (int i = 0; i < detail::kMaxScalars; ++i) same = same && job.scalars[i] == before[i];
+  }
+  if (same) return;
+  job.group = group;
+  job.clock = clock;
+  for (int i = 0; i < detail::kMaxScalars; ++i) job.scalars[i] = before[i];
+  double scalars[detail::kMaxScalars], coef[detail::kMaxCoefs];
+  for (int i = 0; i < detail::kMaxScalars; ++i) scalars[i] = before[i];
+  coefs_of<R>(s.groups[group], s.group_progress[group].steps, clock, scalars, coef);
+  job.coef = detail::narrow<R, T>(coef);
+}
+
+template <class R, int E, class T>
+__device__ void prepare(const Step& s, unsigned tensor, Job<R, T>& job) {
+  prepare_coefs<R, E>(s, tensor, job);
+  const Tensor& t = s.tensors[tensor];
+  const Group& group = s.groups[t.group];
+  double scale = (group.maximize ? -1 : 1) / grad_divisor(s), factor = 1;
+  if (E == 0 && s.needs_norm) {
+    factor = s.control->factor;
+    if constexpr (requires(typename R::Hyper h) { R::clip(h, 1.0); }) {
+      typename R::Hyper h;
+      memcpy(&h, group.hyper, sizeof h);
+      if (h.max_grad_norm > 0) factor *= R::clip(h, s.control->norm * s.control->factor);
+    }
+  }
+  if (s.clip_value == 0) {
+    scale *= factor;
+    factor = 1;
+  }
+  job.scale = static_cast<T>(scale);
+  job.limit = s.clip_value == 0 ? static_cast<T>(kInfinity) : static_cast<T>(s.clip_value);
+  job.factor = static_cast<T>(factor);
+}
+
+template <class T>
+__device__ __forceinline__ T prepare_grad(T g, T scale, T limit, T factor) {
+  g *= scale;
+  g = limit < g ? limit : g;  // a NaN compares false and stays
+  g = -limit > g ? -limit : g;
+  return g * factor;
+}
+
+// The streams of one chunk, each from the chunk's first element.
+template <class R, int E, unsigned Present, Path P>
+struct Streams {
+  using T = std::conditional_t<P == Path::f64, double, float>;
+  static constexpr int kN = detail::kStates<R>;
+  static constexpr Entry kEntry = detail::entry_at<R>(E);
+  static constexpr bool kWrites = (kEntry.writes & kWritesParam) != 0;
+  static constexpr bool has(int j) { return (Present >> j & 1) != 0; }
+  static constexpr bool writes(int j) { return has(j) && (kEntry.writes >> j & 1) != 0; }
+
+  void *param, *low, *grad, *state[kN];
+  Storage param_storage, grad_storage, state_storage[kN];
+  Index first;
+  Bits64 key;  // of the tensor's random bits in this step
+  bool zero;   // the gradient, after it was read
+
+  __device__ __forceinline__ Streams(const Tensor& t, void* gradient, Index from)
+      : param_storage(t.param_storage), grad_storage(t.grad_storage), first(from) {
+    constexpr bool kAny = P == Path::blocks;
+    param = advanced(t.param, from * (kAny ? bytes_of(param_storage) : sizeof(T)));
+    grad = advanced(gradient, from * (kAny ? bytes_of(grad_storage) : sizeof(T)));
+    if constexpr (kAny) {
+      low = advanced(t.low, from * (param_storage == Storage::bf16_remainder ? 2 : 4));
+    }
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      if (!has(j)) continue;
+      state_storage[j] = t.state_storage[j];
+      state[j] = advanced(t.state[j], from * (kAny ? bytes_of(state_storage[j]) : sizeof(T)));
+    }
+  }
+
+  // Elements i to i + V, by one thread.
+  template <int V>
+  __device__ __forceinline__ void update(int i, const Job<R, T>& job) const {
+    alignas(16) T p[V], g[V], s[kN > 0 ? kN : 1][V];
+    if constexpr (kEntry.grad) load_stream(grad, nullptr, grad_storage, i, g);
+    load_stream(param, low, param_storage, i, p);
+#pragma unroll
+    for (int j = 0; j < kN; ++j)
+      if (has(j)) load_stream(state[j], nullptr, state_storage[j], i, s[j]);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      T t[kN];
+#pragma unroll
+      for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][k] : T(0);
+      const T grad_k = kEntry.grad ? prepare_grad(g[k], job.scale, job.limit, job.factor) : T(0);
+      p[k] = detail::apply<R, E>(p[k], grad_k, t, job.coef);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) s[j][k] = t[j];
+    }
+    constexpr Bits64 kStream = static_cast<Bits64>(E) * (detail::kMaxStates + 1);
+    if constexpr (kWrites) store_stream(param, low, param_storage, i, kStream, p);
+#pragma unroll
+    for (int j = 0; j < kN; ++j)
+      if (writes(j)) store_stream(state[j], nullptr, state_storage[j], i, kStream + 1 + j, s[j]);
+    if (kEntry.grad && zero) zero_gradient<V>(i);
+  }
+
+ private:
+  template <int V>
+  __device__ __forceinline__ static void load_stream(const void* data, const void* low_bits,
+                                                     Storage storage, int i, T (&out)[V]) {
+    if constexpr (P == Path::blocks) {
+      load_any(data, low_bits, storage, i, out);
+    } else {
+      load(data, i, out);
+    }
+  }
+  template <int V>
+  __device__ __forceinline__ void store_stream(void* data, void* low_bits, Storage storage, int i,
+                                               Bits64 stream, const T (&in)[V]) const {
+    if constexpr (P == Path::blocks) {
+      store_any(data, low_bits, storage, first, i, combine(key, stream), in);
+    } else {
+      store(data, i, in);
+    }
+  }
+  template <int V>
+  __device__ __forceinline__ void zero_gradient(int i) const {
+    alignas(16) const T zeros[V] = {};
+    if (P != Path::blocks || grad_storage == Storage::f32) return store(grad, i, zeros);
+    alignas(16) const Half halves[V] = {};
+    store(grad, i, halves);
+  }
+};
+
+// After the last block: steps and scalars advance.
+template <class R>
+__device__ void advance(const Step& s) {
+  for (unsigned i = threadIdx.x; i < s.member_count; i += kThreads) {
+    const unsigned tensor = s.members[i];
+    if (s.grads[tensor] == nullptr) continue;
+    Progress& p = s.progress[tensor];
+    if constexpr (kHasScalars<R>) {
+      const Tensor& t = s.tensors[tensor];
+      double coef[detail::kMaxCoefs];
+      coefs_of<R>(s.groups[t.group], s.group_progress[t.group].steps, clock_of<R>(s, tensor, 0),
+                  p.scalars, coef);
+    }
+    ++p.steps;
+  }
+  if (!s.finish) return;
+  __syncthreads();
+  for (unsigned g = threadIdx.x; g < s.group_count; g += kThreads) {
+    Progress& p = s.group_progress[g];
+    if constexpr (kHasScalars<R> && detail::counting<R>() == Counting::per_group) {
+      double coef[detail::kMaxCoefs];
+      coefs_of<R>(s.groups[g], p.steps, {static_cast<double>(p.steps + 1), false}, p.scalars, coef);
+    }
+    ++p.steps;
+  }
+}
+
+// True in every thread of the block that is the last to come here.
+__device__ inline bool last_block(Control& control) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&control.ticket, 1u) == gridDim.x - 1;
+    if (last) control.ticket = control.taken = 0;
+  }
+  __syncthreads();
+  return last;
+}
+
+template <class R, int E, unsigned Present, Path P>
+__global__ void __launch_bounds__(kThreads, P == Path::f64 ? 1 : kBlocksPerSm)
+    update(const __grid_constant__ Step s) {
+  using Chunked = Streams<R, E, Present, P>;
+  using T = typename Chunked::T;
+  constexpr bool kGrad = detail::entry_at<R>(E).grad;
+  __shared__ Job<R, T> job;
+  const bool skipped = E == 0 && is_skipped(s);
+  if (threadIdx.x == 0) job.group = ~0u;
+  // What the job was prepared for. Most tensors of a list are at the same step of the same group.
+  unsigned group = ~0u;
+  long long steps = -1;
+  // Blocks take chunks as they get done: some multiprocessors are farther from memory than others.
+  __shared__ unsigned next[2];
+  unsigned turn = 0, c = s.first_chunk + blockIdx.x;
+  for (; c < s.last_chunk && !skipped; __syncthreads(), c = next[turn], turn ^= 1) {
+    if (threadIdx.x == 0) {
+      next[turn] = s.first_chunk + gridDim.x + atomicAdd(&s.control->taken, 1u);
+    }
+    const Chunk chunk = s.chunks[c];
+    const Tensor& t = s.tensors[chunk.tensor];
+    void* grad = s.grads[chunk.tensor];
+    const long long own = s.progress[chunk.tensor].steps;
+    if (kGrad ? grad == nullptr : own == 0) continue;
+    if (kHasScalars<R> || t.group != group || own != steps) {
+      group = t.group;
+      steps = own;
+      __syncthreads();
+      if (threadIdx.x == 0) prepare<R, E>(s, chunk.tensor, job);
+      __syncthreads();
+    }
+    const Index first = chunk.index * s.chunk_elements, rest = t.n - first;
+    const int n = static_cast<int>(rest < s.chunk_elements ? rest : s.chunk_elements);
+    const bool aligned = t.aligned && reinterpret_cast<Bits64>(grad) % 16 == 0;
+    Chunked streams(t, grad, first);
+    streams.zero = s.zero_grad;
+    if constexpr (P == Path::blocks) {
+      streams.key = combine(combine(s.control->seed, t.id), static_cast<Bits64>(own));
+    }
+    const int vectors = aligned ? n / kVector * kVector : 0;
+    for (int i = threadIdx.x * kVector; i < vectors; i += kThreads * kVector) {
+      streams.template update<kVector>(i, job);
+    }
+    for (int i = vectors + threadIdx.x; i < n; i += kThreads) streams.template update<1>(i, job);
+  }
+  if (!last_block(*s.control) || E != 0) return;
+  if (!skipped) {
+    advance<R>(s);
+  } else if (s.finish && threadIdx.x == 0) {
+    ++s.control->skipped;
+  }
+}
+
+template <class R, int I>
+const void* kernel_at() {
+  constexpr int kEntry = I / (detail::kVariants<R> * kPaths);
+  constexpr unsigned kPresent = detail::variant_states<R>(I / kPaths % detail::kVariants<R>);
+  return reinterpret_cast<const void*>(&update<R, kEntry, kPresent, static_cast<Path>(I % kPaths)>);
+}
+
+template <class R>
+struct KernelTable {
+  static constexpr int kSize = detail::entry_count<R>() * detail::kVariants<R> * kPaths;
+  const void* at[kSize];
+  template <int I = 0>
+  void fill() {
+    if constexpr (I < kSize) {
+      at[I] = kernel_at<R, I>();
+      fill<I + 1>();
+    }
+  }
+  KernelTable() { fill(); }
+};
+
+}  // namespace
+
+#define GALLOP_JOIN_(a, b) a##_##b
+#define GALLOP_JOIN(a, b) GALLOP_JOIN_(a, b)
+
+// A function, not data: kernels' addresses are known only when the program starts.
+const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)();
+const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)() {
+  static const KernelTable<rules::GALLOP_RULE> table;
+  static const RuleKernels kernels{table.at};
+  return &kernels;
+}
+
+}  // namespace gallop::cuda

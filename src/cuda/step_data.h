@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// What lies in device memory and what a launch is given. Plain data for host and device.
+#pragma once
+
+#include "core/random.h"
+#include "core/schedule_factor.h"
+#include "core/traits.h"
+#include "cpu/kernel.h"
+
+namespace gallop::cuda {
+
+using cpu::Index;
+using cpu::Storage;
+
+inline constexpr int kThreads = 512;    // of every block
+inline constexpr int kBlocksPerSm = 2;  // at least: 64 registers a thread
+inline constexpr int kMaxKnobs = 32;
+
+// A parameter; its gradient's pointer stands apart, since that may change from step to step.
+struct Tensor {
+  void* param;
+  void* low;
+  void* state[detail::kMaxStates];
+  Index n;
+  Bits64 id;
+  unsigned group;
+  Storage param_storage, grad_storage, state_storage[detail::kMaxStates];
+  bool aligned;  // every pointer above to 16 bytes
+};
+
+// How far a parameter or a group has come. Advanced by the device alone.
+struct Progress {
+  long long steps;
+  double scalars[detail::kMaxScalars];
+};
+
+struct Group {
+  double hyper[kMaxKnobs];  // the rule's Hyper, member by member
+  detail::ScheduleData schedule;
+  bool maximize;
+};
+
+// A piece of a tensor: elements [index * chunk_elements, ...).
+struct Chunk {
+  unsigned tensor, index;
+};
+
+// What a step finds out on the way.
+struct Control {
+  Bits64 seed;    // of stochastic rounding
+  double norm;    // of all gradients, unscaled
+  double factor;  // of global-norm clipping
+  long long skipped;
+  int skip;         // this step is to be skipped
+  unsigned ticket;  // blocks that have finished
+  unsigned taken;   // chunks handed out
+};
+
+// One launch.
+struct Step {
+  const Tensor* tensors;
+  void* const* grads;
+  const Group* groups;
+  Progress* progress;
+  Progress* group_progress;
+  Control* control;
+  const Chunk* chunks;
+  const unsigned* members;  // the tensors of this launch
+  double* partials;         // one per chunk, for sums
+  Index chunk_elements;
+  unsigned first_chunk, last_chunk, member_count, group_count;
+  bool finish;     // the last launch of its step
+  bool zero_grad;  // in the same pass
+  bool needs_norm, skip_nonfinite;
+  double divisor;                // of the gradients
+  const float* grad_scale;       // on the device, divides them too; or null
+  const float* found_inf;        // on the device, not zero: skip; or null
+  double clip_value, clip_norm;  // 0: off
+};
+
+enum class Path { f32, f64, blocks };
+inline constexpr int kPaths = 3;
+
+struct RuleKernels {
+  const void* const* table;  // kernels of one Step: [entry][variant][path]
+};
+
+}  // namespace gallop::cuda

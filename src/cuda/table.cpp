@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/table.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "optimizer/impl.h"
+
+namespace gallop::cuda {
+namespace {
+
+// What one turn of a block's threads covers, and what a block takes at a time of a long list.
+constexpr Index kLeastChunk = Index{kThreads} * 4, kMostChunk = 2 * kLeastChunk;
+
+// Short lists are cut finer, so that every multiprocessor has work.
+Index chunk_for(Index elements, int multiprocessors) {
+  Index chunk = kMostChunk;
+  while (chunk > kLeastChunk && elements / chunk < 4 * multiprocessors) chunk /= 2;
+  return chunk;
+}
+
+Path path_of(const cpu::Tensor& t) {
+  if (t.param_storage == Storage::f64) return Path::f64;
+  bool plain = t.param_storage == Storage::f32 && t.grad_storage == Storage::f32;
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (t.present >> j & 1) plain = plain && t.state_storage[j] == Storage::f32;
+  }
+  return plain ? Path::f32 : Path::blocks;
+}
+
+}  // namespace
+
+Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
+             const std::vector<size_t>& chosen) {
+  Index elements = 0;
+  for (size_t i : chosen) elements += slots[i].tensor.n;
+  chunk_elements_ = chunk_for(elements, multiprocessors);
+
+  // Tensors that one kernel can update go into one launch; in mode single, each into its own.
+  std::map<std::tuple<size_t, unsigned, Path>, std::vector<size_t>> kinds;
+  for (size_t i : chosen) {
+    const cpu::Tensor& t = slots[i].tensor;
+    kinds[{mode == Mode::multi ? 0 : i, t.present, path_of(t)}].push_back(i);
+  }
+  std::vector<Chunk> chunks;
+  std::vector<unsigned> members;
+  for (const auto& [kind, tensors] : kinds) {
+    Launch launch{std::get<1>(kind), std::get<2>(kind)};
+    launch.first_chunk = static_cast<unsigned>(chunks.size());
+    launch.first_member = static_cast<unsigned>(members.size());
+    for (size_t i : tensors) {
+      members.push_back(static_cast<unsigned>(i));
+      const Index count = (slots[i].tensor.n + chunk_elements_ - 1) / chunk_elements_;
+      for (Index c = 0; c < count; ++c) {
+        chunks.push_back({static_cast<unsigned>(i), static_cast<unsigned>(c)});
+      }
+    }
+    launch.last_chunk = static_cast<unsigned>(chunks.size());
+    launch.member_count = static_cast<unsigned>(tensors.size());
+    launches_.push_back(launch);
+  }
+  // A step without parameters is counted all the same.
+  if (launches_.empty()) launches_.push_back({0, Path::f32});
+  chunks_.assign(device, chunks);
+  members_.assign(device, members);
+}
+
+}  // namespace gallop::cuda

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// A build without CUDA: the same functions, each saying so.
+#include "cuda/engine.h"
+
+#include "cuda/memory.h"
+#include "cuda/timing.h"
+#include "gallop/error.h"
+
+namespace gallop::cuda {
+namespace {
+
+[[noreturn]] void absent() {
+  throw Error(ErrorCode::unsupported, "this gallop was built without CUDA, expected device cpu");
+}
+
+}  // namespace
+
+bool built() { return false; }
+void require_device(int) { absent(); }
+void* allocate(int, size_t) { absent(); }
+void* allocate_shared(int, size_t) { absent(); }
+void release(int, void*) noexcept {}
+void copy_to_host(int, void*, const void*, size_t) { absent(); }
+void copy_to_device(int, void*, const void*, size_t) { absent(); }
+void zero(int, void*, size_t) { absent(); }
+void synchronize(int) { absent(); }
+void fill_masters(int, const void*, float*, int64_t, bool) { absent(); }
+void require_reachable(int, const void*, const std::string&) { absent(); }
+
+size_t l2_bytes(int) { absent(); }
+
+struct Stream::Impl {};
+Stream::Stream(int) { absent(); }
+Stream::~Stream() = default;
+void* Stream::handle() const { absent(); }
+Stream::Times Stream::time(const std::function<void()>&) { absent(); }
+void Stream::copy(void*, const void*, size_t) { absent(); }
+void Stream::wait() { absent(); }
+
+struct Graph::Impl {};
+Graph::Graph(Stream&, const std::function<void()>&) { absent(); }
+Graph::~Graph() = default;
+void Graph::launch() { absent(); }
+int Graph::nodes() const { absent(); }
+
+struct Engine::Impl {};
+Engine::Engine(const Rule&, const Options&, const std::vector<Slot>&, const std::vector<Group>&) {
+  absent();
+}
+Engine::~Engine() = default;
+void Engine::changed() { absent(); }
+void Engine::grad_changed(size_t) { absent(); }
+void Engine::group_changed(size_t) { absent(); }
+void Engine::begin(const StepArgs&, bool) { absent(); }
+void Engine::update(int, std::span<const size_t>, bool) { absent(); }
+void Engine::count_skipped() { absent(); }
+void Engine::zero_grads() { absent(); }
+Engine::Totals Engine::pull(std::vector<Slot>&, std::vector<Group>&) { absent(); }
+void Engine::push(int64_t, uint64_t) { absent(); }
+
+}  // namespace gallop::cuda
