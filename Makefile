@@ -6,13 +6,14 @@ help:
 	@echo "make build   build/release/gallop"
 	@echo "make test    everything CI runs: tests, checks, sanitizers, fuzzing, cross-build, install, format"
 	@echo "make quick-test   the unit tests alone"
+	@echo "make gpu-test     what needs a GPU, from the build that is there"
 
 demo: build
 	@scripts/demo.sh
 
 build: deps
 	@cmake --preset release >build-release.log 2>&1 || { cat build-release.log; exit 1; }
-	@rm -f build-release.log
+	@sed -n 's/^-- no CUDA/no CUDA/p' build-release.log; rm -f build-release.log
 	@cmake --build --preset release
 
 quick-test: build
@@ -28,7 +29,7 @@ deps:
 	@scripts/install-deps.sh
 
 gpu-test:
-	@echo "gallop 0.1 has no GPU code yet: nothing to test"
+	@scripts/gpu-test.sh
 
 clean:
 	rm -rf build

@@ -6,9 +6,12 @@
 
 #include "bench/ceiling.h"
 #include "bench/machine.h"
+#include "bench/step_bench.h"
 #include "cli/common.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
+#include "cuda/memory.h"
+#include "gallop/error.h"
 #include "gallop/version.h"
 
 namespace gallop::cli {
@@ -20,6 +23,18 @@ std::string size_text(int64_t bytes) {
     return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
   if (bytes >= 1 << 20) return fmt::format("{:g} MiB", static_cast<double>(bytes) / (1 << 20));
   return fmt::format("{} KiB", bytes >> 10);
+}
+
+// A copy within the GPU's memory, unless its driver cannot run this build.
+template <class Add>
+void add_gpu_ceiling(int device, Add add) {
+  const std::string what = fmt::format("cuda:{} copy ceiling", device);
+  try {
+    cuda::require_device(device);
+    add(what.c_str(), fmt::format("{:.0f} GB/s over 4 GiB", bench::measure_gpu_copy(device)));
+  } catch (const Error& e) {
+    add(what.c_str(), fmt::format("not measured: {}", e.what()));
+  }
 }
 
 lab::Table describe(const Where& where, bool measure) {
@@ -58,6 +73,9 @@ lab::Table describe(const Where& where, bool measure) {
     add("copy ceiling", fmt::format("{:.1f} GB/s over {}", c.copy_gb_s, size_text(bytes)));
     add("4-read-3-write ceiling",
         fmt::format("{:.1f} GB/s over {}", c.read4_write3_gb_s, size_text(bytes)));
+  }
+  if (measure && cuda::built()) {
+    for (size_t i = 0; i < gpus.size(); ++i) add_gpu_ceiling(static_cast<int>(i), add);
   }
   return table;
 }

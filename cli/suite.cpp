@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include "bench/machine.h"
 #include "cli/common.h"
+#include "cuda/memory.h"
 #include "gallop/error.h"
 #include "lab/adam_grid.h"
+#include "lab/adan_gpt2.h"
 
 namespace gallop::cli {
 namespace {
@@ -51,12 +54,53 @@ void add_adam_grid(CLI::App& suite) {
   });
 }
 
+void add_adan_gpt2(CLI::App& suite) {
+  struct State {
+    Output output;
+    Where where;
+    lab::AdanGpt2Options options;
+  };
+  auto s = std::make_shared<State>();
+  s->options.sampler.time_limit_s = 0.5;
+  CLI::App* adan = suite.add_subcommand(
+      "adan-gpt2",
+      "Adam and Adan over 25 GPT-2 shapes, one tensor at a time and all at once; on the GPU if "
+      "there is one");
+  adan->add_option("--steps", s->options.steps, "Steps that the total columns stand for")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  adan->add_option("--most-parameters", s->options.most_parameters,
+                   "Leave out larger models; default: what memory holds");
+  adan->add_option("--time-limit", s->options.sampler.time_limit_s,
+                   "Seconds for each contender and shape")
+      ->capture_default_str();
+  s->where.add_to(*adan);
+  s->output.add_to(*adan);
+  adan->callback([s, adan] {
+    if (adan->count("--device") == 0 && !bench::find_gpus().empty() && cuda::built()) {
+      s->where.device = "cuda";
+    }
+    s->options.device = s->where.parsed();
+    s->options.threads = s->where.threads;
+    s->options.sampler.seed = s->where.seed;
+    if (adan->count("--most-parameters") == 0) {
+      // Two contenders of 24 bytes a parameter and the ceiling's arrays at a time.
+      const bool gpu = s->options.device.kind == Device::Kind::cuda;
+      s->options.most_parameters =
+          gpu ? bench::find_gpus()[static_cast<size_t>(s->options.device.index)].memory_bytes / 56
+              : bench::describe_machine().memory_bytes / 100;
+    }
+    s->output.emit(lab::adan_gpt2(s->options));
+  });
+}
+
 }  // namespace
 
 void add_suite(CLI::App& app) {
   CLI::App* suite = app.add_subcommand("suite", "Whole comparisons that people make by hand");
   suite->require_subcommand(1);
   add_adam_grid(*suite);
+  add_adan_gpt2(*suite);
 }
 
 }  // namespace gallop::cli

@@ -28,12 +28,15 @@ struct DeviceBytes {
 // Ordinary numbers, not zeros: a pattern of normal values, again and again.
 std::unique_ptr<DeviceBytes> filled(int device, DType type, int64_t n, uint64_t seed,
                                     double scale) {
-  const size_t width = size_of(type);
-  auto memory = std::make_unique<DeviceBytes>(device, static_cast<size_t>(n) * width + 16);
-  check::Buffer pattern(type, n);
+  const size_t bytes = static_cast<size_t>(n) * size_of(type);
+  auto memory = std::make_unique<DeviceBytes>(device, bytes + 16);
+  check::Buffer pattern(type, std::min<int64_t>(n, 1 << 20));
   pattern.fill_normal(seed, scale);
-  if (n > 0) {
-    cuda::copy_to_device(device, memory->data, pattern.data(), static_cast<size_t>(n) * width);
+  size_t done = static_cast<size_t>(pattern.size()) * size_of(type);
+  if (done > 0) cuda::copy_to_device(device, memory->data, pattern.data(), done);
+  for (; done < bytes; done *= 2) {  // the rest from what is there
+    cuda::copy_to_device(device, static_cast<char*>(memory->data) + done, memory->data,
+                         std::min(done, bytes - done));
   }
   return memory;
 }
@@ -81,12 +84,23 @@ struct Copy {
 
 }  // namespace
 
+double measure_gpu_copy(int device) {
+  cuda::Stream stream(device);
+  const Copy copy(device, size_t{1} << 31);
+  std::vector<double> seconds;
+  for (int i = 0; i < 12; ++i) {
+    const auto run = [&] { stream.copy(copy.to.data, copy.from.data, copy.bytes); };
+    seconds.push_back(stream.time(run).device_s);
+  }
+  return 2e-9 * static_cast<double>(copy.bytes) / median(seconds);
+}
+
 std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
   cuda::Stream stream(b.device.index);
-  // As much as a step moves, and far more than the cache.
-  const size_t moved = static_cast<size_t>(b.shapes.elements()) * 14;
+  // As much as a step moves, but far more than the cache and not all of the memory.
   const size_t l2 = cuda::l2_bytes(b.device.index);
-  Copy copy(b.device.index, std::max(moved, 8 * l2));
+  const size_t moved = static_cast<size_t>(b.shapes.elements()) * 14;
+  Copy copy(b.device.index, std::clamp(moved, 8 * l2, 64 * l2));
   std::vector<std::unique_ptr<Runner>> runners;
   std::vector<Contender> contenders;
   std::vector<double> host(b.contenders.size(), INFINITY);

@@ -49,6 +49,9 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
 // The same on a GPU: timed by its own events, with host time, launches and a replayed graph.
 std::vector<lab::Row> run_gpu_step_bench(const StepBench& bench);
 
+// GB/s, read and written, of copies of 2 GiB within a GPU's memory.
+double measure_gpu_copy(int device);
+
 GroupOptions group_options(const StepContender& c);
 Options step_options(const StepContender& c, int threads, Device device);
 lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimizer& o,

@@ -21,9 +21,12 @@ __device__ double block_sum(double value) {
 template <class T>
 __device__ double square(T g, T scale, T limit) {
   g *= scale;
+  // NaN for an infinity, which the clamp would hide.
+  const double unseen = limit < static_cast<T>(kInfinity) ? static_cast<double>(g) * 0 : 0;
   g = limit < g ? limit : g;
   g = -limit > g ? -limit : g;
-  return static_cast<double>(g) * static_cast<double>(g);
+  const double wide = static_cast<double>(g) + unseen;
+  return wide * wide;
 }
 
 // Of n gradients from `grad` on, by the whole block.

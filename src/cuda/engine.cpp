@@ -207,6 +207,10 @@ struct Engine::Impl {
 Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>& slots,
                const std::vector<gallop::Group>& groups)
     : impl_(new Impl(rule, options, slots, groups)) {
+  if (options.mode == Mode::unfused) {
+    throw Error(ErrorCode::unsupported,
+                "mode unfused is not there on a GPU yet, expected single or multi");
+  }
   if (rule.cuda == nullptr) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} was built without CUDA kernels", rule.info.name));

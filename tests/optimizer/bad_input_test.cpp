@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
 // What is refused, with which words, and that nothing has changed after it.
 #include <cmath>
 #include <limits>
@@ -238,8 +240,32 @@ TEST(BadInput, NamesOfTypes) {
   refused({"'up'", "nearest", "remainder"}, [] { parse_rounding("up"); });
   refused({"'int8'", "fp32", "bf16"}, [] { parse_state_format("int8"); });
   refused({"'fused'", "unfused", "single", "multi"}, [] { parse_mode("fused"); });
+  for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CPU"}) {
+    refused({fmt::format("'{}'", name), "cpu", "cuda"}, [=] { parse_device(name); });
+  }
   for (DType d : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     EXPECT_EQ(parse_dtype(to_string(d)), d);
+  }
+}
+
+TEST(Device, NamesGoBothWays) {
+  EXPECT_EQ(parse_device("cpu"), Device{});
+  EXPECT_EQ(parse_device("cuda"), (Device{Device::Kind::cuda, 0}));
+  EXPECT_EQ(parse_device("cuda:3"), (Device{Device::Kind::cuda, 3}));
+  for (const char* name : {"cpu", "cuda:0", "cuda:12"}) {
+    EXPECT_EQ(to_string(parse_device(name)), name);
+  }
+}
+
+TEST(Device, AGpuThatIsNotThereIsRefusedInOneSentence) {
+  Options o;
+  o.device = {Device::Kind::cuda, 77};
+  const auto make = [&] { Optimizer opt("adamw", o); };
+  try {
+    make();
+    FAIL() << "there are 78 GPUs here";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::unsupported) << e.what();
   }
 }
 

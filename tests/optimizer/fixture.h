@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check/data.h"
+#include "check/reachable.h"
 #include "check/sweep.h"
 #include "gallop/gallop.h"
 
@@ -107,6 +108,24 @@ inline std::string difference(const Snapshot& a, const Snapshot& b) {
   return "";
 }
 
+// GALLOP_TEST_DEVICE=cuda runs these tests on a GPU, with memory that both sides reach. Launches
+// must then wait (CUDA_LAUNCH_BLOCKING=1), since the tests look right after a step.
+inline Device test_device() {
+  const char* name = std::getenv("GALLOP_TEST_DEVICE");
+  return name == nullptr ? Device{} : parse_device(name);
+}
+
+inline std::vector<Mode> test_modes() {
+  if (test_device().kind == Device::Kind::cuda) return {Mode::single, Mode::multi};
+  return {Mode::unfused, Mode::single, Mode::multi};
+}
+
+inline Options on_test_device(Options o) {
+  o.device = test_device();
+  if (o.device.kind == Device::Kind::cuda) o.allocator = check::reachable_allocator(o.device);
+  return o;
+}
+
 inline Options one_thread() {
   Options o;
   o.threads = 1;
@@ -125,13 +144,14 @@ struct Plan {
 // tensor starts one element past a 64-byte boundary.
 class World {
  public:
-  explicit World(const Plan& s) : optimizer(s.variant.rule, s.options), formats_(s.formats) {
+  explicit World(const Plan& s)
+      : optimizer(s.variant.rule, on_test_device(s.options)), formats_(s.formats) {
     for (size_t g = 0; g < s.sizes.size(); ++g) {
       std::vector<Param> added;
       for (int64_t n : s.sizes[g]) {
         const bool unaligned = params.size() % 2 == 1;
-        Buffer& p = params.emplace_back(s.formats.param, n, unaligned);
-        Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned);
+        Buffer& p = params.emplace_back(s.formats.param, n, unaligned, test_device());
+        Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned, test_device());
         p.fill_normal(params.size(), 1);
         added.push_back({std::string("p").append(std::to_string(params.size() - 1)),
                          {n},

@@ -146,15 +146,19 @@ TEST(OrderOfCalls, EvalMeansNothingToOtherRules) {
 TEST(OrderOfCalls, GroupsMayBeAddedBetweenSteps) {
   Plan plan{plain("adam")};
   World w(plan), twin(plan);
-  float data[3] = {1, 2, 3}, grad[3] = {1, 1, 1};
+  Buffer data(DType::f32, 3, false, test_device()), grad(DType::f32, 3, false, test_device());
+  for (int64_t i = 0; i < 3; ++i) {
+    data.set(i, 1 + static_cast<double>(i));
+    grad.set(i, 1);
+  }
   for (uint64_t k = 0; k < 3; ++k) {
     for (World* world : {&w, &twin}) world->fill_grads(k);
-    if (k == 1) w.optimizer.add_group({{"late", {3}, data, grad}});
+    if (k == 1) w.optimizer.add_group({{"late", {3}, data.data(), grad.data()}});
     for (World* world : {&w, &twin}) world->optimizer.step();
   }
   EXPECT_EQ(w.optimizer.steps(6), 2);
   EXPECT_EQ(w.optimizer.group_of(6), 2u);
-  EXPECT_LT(data[0], 1);
+  EXPECT_LT(data.at(0), 1);
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(difference(w.snapshot_of(i), twin.snapshot_of(i)), "");
   }

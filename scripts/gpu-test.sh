@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, from a build made here or carried here (build/release).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=build/release
+[ -x $bin/tests/cuda_tests ] || { echo "no $bin/tests/cuda_tests: run 'make build' where nvcc is" >&2; exit 1; }
+$bin/gallop info --no-measure
+echo "== tests of the CUDA backend"
+$bin/tests/cuda_tests --gtest_brief=1
+echo "== the optimizer's tests, on the GPU"
+GALLOP_TEST_DEVICE=cuda CUDA_LAUNCH_BLOCKING=1 $bin/tests/optimizer_tests --gtest_brief=1 \
+  --gtest_filter='-Allocation.*:Fork*:*Unfused*'
+echo "== every kernel against the reference"
+$bin/gallop check --device cuda "$@"
+echo "== recorded runs"
+$bin/gallop check --device cuda --golden tests/data/golden
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck; do
+    echo "== compute-sanitizer $tool"
+    compute-sanitizer --tool $tool --error-exitcode 1 --log-file /dev/stderr \
+      $bin/gallop check --device cuda --threads 1 --sizes 0,1,257,4099 --only '^(adamw|adan|nadam|sophiag)$' >/dev/null
+  done
+else
+  echo "compute-sanitizer: NOT RUN, it is not on PATH"
+fi
