@@ -13,18 +13,12 @@ struct Adadelta {
       "v = rho v + (1-rho) g^2; d = g sqrt(a + eps) / sqrt(v + eps); a = rho a + (1-rho) d^2; "
       "p -= lr d";
   static constexpr State states[] = {{"square_avg", Sign::nonneg}, {"acc_delta", Sign::nonneg}};
-  struct Hyper {
-    double lr = 1.0, rho = 0.9, eps = 1e-6, weight_decay = 0;
-  };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"rho", &Hyper::rho, fraction()},
-                                          {"eps", &Hyper::eps, at_least(0)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)}};
+  struct Hyper { double lr = 1.0, rho = 0.9, eps = 1e-6, weight_decay = 0; };
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"rho", &Hyper::rho, fraction()},
+      {"eps", &Hyper::eps, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)}};
 
-  template <class T>
-  struct Coef {
-    T l2, rho, w, eps, neg_lr;
-  };
+  template <class T> struct Coef { T l2, rho, w, eps, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock) {
     return {h.weight_decay, h.rho, 1 - h.rho, h.eps, -h.lr};
   }

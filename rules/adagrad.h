@@ -16,16 +16,12 @@ struct Adagrad {
     double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"lr_decay", &Hyper::lr_decay, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"lr_decay", &Hyper::lr_decay, at_least(0)},
       {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"initial_accumulator_value", &Hyper::initial_accumulator_value, at_least(0)},
       {"eps", &Hyper::eps, at_least(0)}};
 
-  template <class T>
-  struct Coef {
-    T l2, first, initial, eps, neg_lr;
-  };
+  template <class T> struct Coef { T l2, first, initial, eps, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     return {h.weight_decay, c.first ? 1.0 : 0.0, h.initial_accumulator_value, h.eps,
             -h.lr / (1 + (c.t - 1) * h.lr_decay)};

@@ -17,21 +17,16 @@ struct Adam {
   struct Hyper {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, amsgrad = 0;
   };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"beta1", &Hyper::beta1, fraction()},
-                                          {"beta2", &Hyper::beta2, fraction()},
-                                          {"eps", &Hyper::eps, at_least(0)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)},
-                                          {"amsgrad", &Hyper::amsgrad, flag()}};
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"eps", &Hyper::eps, at_least(0)},
+      {"weight_decay", &Hyper::weight_decay, at_least(0)}, {"amsgrad", &Hyper::amsgrad, flag()}};
 
-  template <class T>
-  struct Coef {
-    T l2, keep, w1, beta2, w2, neg_step, rsqrt_bc2, eps;
-  };
+  template <class T> struct Coef { T l2, keep, w1, beta2, w2, neg_step, rsqrt_bc2, eps; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     const double bc1 = 1 - pow(h.beta1, c.t), bc2 = 1 - pow(h.beta2, c.t);
-    return {h.weight_decay, 1,           1 - h.beta1,   h.beta2,
-            1 - h.beta2,    -h.lr / bc1, 1 / sqrt(bc2), h.eps};
+    return {h.weight_decay, 1, 1 - h.beta1, h.beta2, 1 - h.beta2, -h.lr / bc1, 1 / sqrt(bc2),
+            h.eps};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[3], const K& k) {

@@ -12,19 +12,13 @@ struct Adamax {
   static constexpr const char* formula =
       "m += (1-b1)(g-m); u = max(b2 u, |g| + eps); p -= lr/(1-b1^t) m / u";
   static constexpr State states[] = {{"exp_avg"}, {"exp_inf", Sign::nonneg}};
-  struct Hyper {
-    double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"beta1", &Hyper::beta1, fraction()},
-                                          {"beta2", &Hyper::beta2, fraction()},
-                                          {"eps", &Hyper::eps, at_least(0)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)}};
+  struct Hyper { double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0; };
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"eps", &Hyper::eps, at_least(0)},
+      {"weight_decay", &Hyper::weight_decay, at_least(0)}};
 
-  template <class T>
-  struct Coef {
-    T l2, w1, beta2, eps, neg_step;
-  };
+  template <class T> struct Coef { T l2, w1, beta2, eps, neg_step; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     return {h.weight_decay, 1 - h.beta1, h.beta2, h.eps, -h.lr / (1 - pow(h.beta1, c.t))};
   }

@@ -17,12 +17,10 @@ struct AdamW : Adam {
   struct Hyper {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2, amsgrad = 0;
   };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"beta1", &Hyper::beta1, fraction()},
-                                          {"beta2", &Hyper::beta2, fraction()},
-                                          {"eps", &Hyper::eps, at_least(0)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)},
-                                          {"amsgrad", &Hyper::amsgrad, flag()}};
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"eps", &Hyper::eps, at_least(0)},
+      {"weight_decay", &Hyper::weight_decay, at_least(0)}, {"amsgrad", &Hyper::amsgrad, flag()}};
 
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     Coef<double> k = Adam::coef({h.lr, h.beta1, h.beta2, h.eps, 0, h.amsgrad}, c);

@@ -21,12 +21,9 @@ struct Adan {
            max_grad_norm = 0, no_prox = 0;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, fraction()},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"beta3", &Hyper::beta3, fraction()},
-      {"eps", &Hyper::eps, at_least(0)},
-      {"weight_decay", &Hyper::weight_decay, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"beta3", &Hyper::beta3, fraction()},
+      {"eps", &Hyper::eps, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"max_grad_norm", &Hyper::max_grad_norm, at_least(0), "clip all gradients to this norm"},
       {"no_prox", &Hyper::no_prox, flag(), "decay before the step, as AdamW"}};
   static GALLOP_FN double clip(const Hyper& h, double norm) {
@@ -41,19 +38,9 @@ struct Adan {
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     const double bc1 = 1 - pow(h.beta1, c.t), bc2 = 1 - pow(h.beta2, c.t),
                  bc3 = 1 - pow(h.beta3, c.t), decay = h.lr * h.weight_decay;
-    return {c.first || c.t == 1 ? 1.0 : 0.0,
-            h.no_prox != 0 ? 1 - decay : 1,
-            h.no_prox != 0 ? 1 : 1 / (1 + decay),
-            h.beta1,
-            1 - h.beta1,
-            h.beta2,
-            1 - h.beta2,
-            h.beta3,
-            1 - h.beta3,
-            -h.lr / bc1,
-            -h.lr * h.beta2 / bc2,
-            1 / sqrt(bc3),
-            h.eps};
+    return {c.first || c.t == 1 ? 1.0 : 0.0, h.no_prox != 0 ? 1 - decay : 1,
+            h.no_prox != 0 ? 1 : 1 / (1 + decay), h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2,
+            h.beta3, 1 - h.beta3, -h.lr / bc1, -h.lr * h.beta2 / bc2, 1 / sqrt(bc3), h.eps};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[4], const K& k) {

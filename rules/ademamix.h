@@ -19,15 +19,12 @@ struct AdEMAMix {
            alpha_warmup = 0, eps = 1e-8, weight_decay = 0;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, fraction()},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"beta3", &Hyper::beta3, fraction()},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"beta3", &Hyper::beta3, fraction()},
       {"alpha", &Hyper::alpha, at_least(0)},
       {"beta3_warmup", &Hyper::beta3_warmup, count(), "steps over which beta3 grows from beta1"},
       {"alpha_warmup", &Hyper::alpha_warmup, count(), "steps over which alpha grows from 0"},
-      {"eps", &Hyper::eps, at_least(0)},
-      {"weight_decay", &Hyper::weight_decay, at_least(0)}};
+      {"eps", &Hyper::eps, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)}};
 
   // Half-life of an average, the quantity that beta3's warm-up makes grow linearly.
   static GALLOP_FN double half_life(double beta) { return log(0.5) / log(beta + 1e-8) - 1; }
@@ -44,17 +41,8 @@ struct AdEMAMix {
       beta3 = pow(0.5, 1 / ((1 - x) * half_life(h.beta1) + x * half_life(h.beta3) + 1));
     }
     const double bc1 = 1 - pow(h.beta1, c.t), bc2 = 1 - pow(h.beta2, c.t);
-    return {1 - h.lr * h.weight_decay,
-            h.beta1,
-            1 - h.beta1,
-            h.beta2,
-            1 - h.beta2,
-            beta3,
-            1 - beta3,
-            -h.lr / bc1,
-            -h.lr * alpha,
-            1 / sqrt(bc2),
-            h.eps};
+    return {1 - h.lr * h.weight_decay, h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2, beta3,
+            1 - beta3, -h.lr / bc1, -h.lr * alpha, 1 / sqrt(bc2), h.eps};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[3], const K& k) {

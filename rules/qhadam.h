@@ -19,17 +19,12 @@ struct QhAdam {
            decouple_weight_decay = 0, eps = 1e-8;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, fraction()},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"nu1", &Hyper::nu1, at_least(0)},
-      {"nu2", &Hyper::nu2, at_least(0)},
-      {"weight_decay", &Hyper::weight_decay, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"nu1", &Hyper::nu1, at_least(0)},
+      {"nu2", &Hyper::nu2, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"decouple_weight_decay", &Hyper::decouple_weight_decay, flag()},
       {"eps", &Hyper::eps, at_least(0)}};
-  struct Scalars {
-    double beta1_weight = 0, beta2_weight = 0;
-  };
+  struct Scalars { double beta1_weight = 0, beta2_weight = 0; };
   static constexpr const char* scalars[] = {"beta1_weight", "beta2_weight"};
 
   template <class T>
@@ -41,18 +36,8 @@ struct QhAdam {
     s.beta2_weight = 1 + h.beta2 * s.beta2_weight;
     const double w1 = 1 / s.beta1_weight, w2 = 1 / s.beta2_weight;
     const bool decoupled = h.decouple_weight_decay != 0;
-    return {decoupled ? 0 : h.weight_decay,
-            decoupled ? 1 - h.lr * h.weight_decay : 1,
-            1 - w1,
-            w1,
-            1 - w2,
-            w2,
-            h.nu1,
-            1 - h.nu1,
-            h.nu2,
-            1 - h.nu2,
-            h.eps,
-            -h.lr};
+    return {decoupled ? 0 : h.weight_decay, decoupled ? 1 - h.lr * h.weight_decay : 1, 1 - w1,
+            w1, 1 - w2, w2, h.nu1, 1 - h.nu1, h.nu2, 1 - h.nu2, h.eps, -h.lr};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[2], const K& k) {

@@ -17,17 +17,12 @@ struct RAdam {
            decoupled_weight_decay = 0;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, fraction()},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"eps", &Hyper::eps, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"eps", &Hyper::eps, at_least(0)},
       {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"decoupled_weight_decay", &Hyper::decoupled_weight_decay, flag()}};
 
-  template <class T>
-  struct Coef {
-    T l2, keep, w1, beta2, w2, rectified, neg_step, eps;
-  };
+  template <class T> struct Coef { T l2, keep, w1, beta2, w2, rectified, neg_step, eps; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     const double b2t = pow(h.beta2, c.t), bc2 = 1 - b2t;
     const double rho_inf = 2 / (1 - h.beta2) - 1, rho = rho_inf - 2 * c.t * b2t / bc2;
@@ -37,14 +32,9 @@ struct RAdam {
             ? sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho) * bc2)
             : 1;
     const bool decoupled = h.decoupled_weight_decay != 0;
-    return {decoupled ? 0 : h.weight_decay,
-            decoupled ? 1 - h.lr * h.weight_decay : 1,
-            1 - h.beta1,
-            h.beta2,
-            1 - h.beta2,
-            rectified ? 1.0 : 0.0,
-            -h.lr * r / (1 - pow(h.beta1, c.t)),
-            h.eps};
+    return {decoupled ? 0 : h.weight_decay, decoupled ? 1 - h.lr * h.weight_decay : 1,
+            1 - h.beta1, h.beta2, 1 - h.beta2, rectified ? 1.0 : 0.0,
+            -h.lr * r / (1 - pow(h.beta1, c.t)), h.eps};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[2], const K& k) {

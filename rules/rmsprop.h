@@ -17,20 +17,15 @@ struct RmsProp {
   struct Hyper {
     double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0, centered = 0;
   };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"alpha", &Hyper::alpha, fraction()},
-                                          {"eps", &Hyper::eps, at_least(0)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)},
-                                          {"momentum", &Hyper::momentum, at_least(0)},
-                                          {"centered", &Hyper::centered, flag()}};
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"alpha", &Hyper::alpha, fraction()},
+      {"eps", &Hyper::eps, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)},
+      {"momentum", &Hyper::momentum, at_least(0)}, {"centered", &Hyper::centered, flag()}};
 
-  template <class T>
-  struct Coef {
-    T l2, alpha, w, w_center, eps, momentum, neg_lr;
-  };
+  template <class T> struct Coef { T l2, alpha, w, w_center, eps, momentum, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock) {
-    return {h.weight_decay, h.alpha,    1 - h.alpha, h.centered != 0 ? 1 - h.alpha : 0,
-            h.eps,          h.momentum, -h.lr};
+    return {h.weight_decay, h.alpha, 1 - h.alpha, h.centered != 0 ? 1 - h.alpha : 0, h.eps,
+            h.momentum, -h.lr};
   }
   template <class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[3], const K& k) {

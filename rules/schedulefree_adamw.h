@@ -24,18 +24,14 @@ struct ScheduleFreeAdamW {
            r = 0, weight_lr_power = 2, inner_momentum = 0;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, {0, 1, false, true}},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"eps", &Hyper::eps, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, {0, 1, false, true}},
+      {"beta2", &Hyper::beta2, fraction()}, {"eps", &Hyper::eps, at_least(0)},
       {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"warmup_steps", &Hyper::warmup_steps, count()},
       {"r", &Hyper::r, at_least(0), "weight of step t in the average grows as t^r"},
       {"weight_lr_power", &Hyper::weight_lr_power, at_least(0)},
       {"inner_momentum", &Hyper::inner_momentum, fraction()}};
-  struct Scalars {
-    double weight_sum = 0, lr_max = -1;
-  };
+  struct Scalars { double weight_sum = 0, lr_max = -1; };
   static constexpr const char* scalars[] = {"weight_sum", "lr_max"};
 
   template <class T>
@@ -48,19 +44,9 @@ struct ScheduleFreeAdamW {
     const double weight = pow(c.t, h.r) * pow(s.lr_max, h.weight_lr_power);
     s.weight_sum += weight;
     const double share = s.weight_sum != 0 ? weight / s.weight_sum : 0;
-    return {c.first ? 1.0 : 0.0,
-            h.beta2,
-            1 - h.beta2,
-            h.inner_momentum,
-            1 - h.inner_momentum,
-            1 / (1 - pow(h.inner_momentum, c.t)),
-            1 / sqrt(1 - pow(h.beta2, c.t)),
-            h.eps,
-            h.weight_decay,
-            share,
-            lr * (h.beta1 * (1 - share) - 1),
-            -lr,
-            1 - 1 / h.beta1,
+    return {c.first ? 1.0 : 0.0, h.beta2, 1 - h.beta2, h.inner_momentum, 1 - h.inner_momentum,
+            1 / (1 - pow(h.inner_momentum, c.t)), 1 / sqrt(1 - pow(h.beta2, c.t)), h.eps,
+            h.weight_decay, share, lr * (h.beta1 * (1 - share) - 1), -lr, 1 - 1 / h.beta1,
             1 - h.beta1};
   }
   template <int E, class T, class K>

@@ -12,24 +12,18 @@ struct Sgd {
   static constexpr const char* formula =
       "g += wd p; b = momentum b + (1-dampening) g; p -= lr (nesterov ? g + momentum b : b)";
   static constexpr State states[] = {{"momentum_buffer", Sign::any, "momentum"}};
-  struct Hyper {
-    double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = 0;
-  };
-  static constexpr Knob<Hyper> knobs[] = {{"lr", &Hyper::lr, at_least(0)},
-                                          {"momentum", &Hyper::momentum, at_least(0)},
-                                          {"dampening", &Hyper::dampening, between(0, 1)},
-                                          {"weight_decay", &Hyper::weight_decay, at_least(0)},
-                                          {"nesterov", &Hyper::nesterov, flag()}};
+  struct Hyper { double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = 0; };
+  static constexpr Knob<Hyper> knobs[] = {
+      {"lr", &Hyper::lr, at_least(0)}, {"momentum", &Hyper::momentum, at_least(0)},
+      {"dampening", &Hyper::dampening, between(0, 1)},
+      {"weight_decay", &Hyper::weight_decay, at_least(0)}, {"nesterov", &Hyper::nesterov, flag()}};
   static constexpr const char* reject(const Hyper& h) {
     return h.nesterov != 0 && (h.momentum == 0 || h.dampening != 0)
                ? "nesterov needs momentum > 0 and dampening = 0"
                : nullptr;
   }
 
-  template <class T>
-  struct Coef {
-    T weight_decay, momentum, damp, nesterov, neg_lr;
-  };
+  template <class T> struct Coef { T weight_decay, momentum, damp, nesterov, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {
     return {h.weight_decay, h.momentum, c.first || h.momentum == 0 ? 1 : 1 - h.dampening,
             h.nesterov, -h.lr};

@@ -18,27 +18,15 @@ struct SophiaG {
     double lr = 1e-4, beta1 = 0.965, beta2 = 0.99, rho = 0.04, weight_decay = 0.1, bs = 5120;
   };
   static constexpr Knob<Hyper> knobs[] = {
-      {"lr", &Hyper::lr, at_least(0)},
-      {"beta1", &Hyper::beta1, fraction()},
-      {"beta2", &Hyper::beta2, fraction()},
-      {"rho", &Hyper::rho, at_least(0)},
+      {"lr", &Hyper::lr, at_least(0)}, {"beta1", &Hyper::beta1, fraction()},
+      {"beta2", &Hyper::beta2, fraction()}, {"rho", &Hyper::rho, at_least(0)},
       {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"bs", &Hyper::bs, at_least(0), "tokens in the batch of a Hessian update"}};
 
-  template <class T>
-  struct Coef {
-    T keep, beta1, w1, beta2, w2, rho_bs, tiny, one, neg_lr;
-  };
+  template <class T> struct Coef { T keep, beta1, w1, beta2, w2, rho_bs, tiny, one, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock) {
-    return {1 - h.lr * h.weight_decay,
-            h.beta1,
-            1 - h.beta1,
-            h.beta2,
-            1 - h.beta2,
-            h.rho * h.bs,
-            1e-15,
-            1,
-            -h.lr};
+    return {1 - h.lr * h.weight_decay, h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2, h.rho * h.bs,
+            1e-15, 1, -h.lr};
   }
   template <int E, class T, class K>
   static GALLOP_FN T update(T p, T g, T (&s)[2], const K& k) {

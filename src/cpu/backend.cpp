@@ -2,8 +2,10 @@
 #include "cpu/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
@@ -44,7 +46,14 @@ Backend::Backend(const Rule& rule, int threads)
     : rule_(rule),
       isa_(choose_isa()),
       threads_(threads > 0 ? threads : default_threads()),
-      tools_(*toolkits()[static_cast<size_t>(isa_)]) {}
+      tools_(*toolkits()[static_cast<size_t>(isa_)]),
+      scratch_(
+          [](size_t bytes) {
+            void* data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+            if (data == nullptr) throw std::bad_alloc();
+            return data;
+          },
+          [](void* data) { std::free(data); }) {}
 
 std::string_view Backend::isa() const { return rule_.cpu[static_cast<size_t>(isa_)]->isa; }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/scratch.h"
 #include "cpu/kernel.h"
 #include "gallop/types.h"
 #include "optimizer/rule.h"

@@ -82,8 +82,10 @@ struct RuleKernels {
 struct Operand {
   const void* data;  // nullptr: the same `value` everywhere
   double value;
+  const double* scalar;  // on a GPU: where the value is found; or nullptr
 };
-enum class Op { add, sub, mul, div, fma, sqrt, abs, sign, neg, min, max, copy };
+// select: the second where the first is not zero, else the third.
+enum class Op { add, sub, mul, div, fma, sqrt, abs, sign, neg, min, max, select, copy };
 using ArrayOp = void (*)(Op, void* out, const Operand* in, Index first, Index n);
 
 // What every instruction set provides besides the rules.

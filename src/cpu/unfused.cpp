@@ -3,8 +3,10 @@
 #include <cmath>
 #include <memory>
 
-#include "cpu/array.h"
+#include "core/array.h"
 #include "cpu/backend.h"
+#include "cpu/thread_pool.h"
+#include "optimizer/unfused.h"
 
 namespace gallop::cpu {
 namespace {
@@ -20,6 +22,35 @@ void for_blocks(Index n, int threads, F f) {
   };
   ThreadPool::instance().run(threads, share);
 }
+
+class CpuArrays final : public ArrayEngine {
+ public:
+  CpuArrays(ArrayOp op, Index n, size_t element_bytes, int threads, Scratch& scratch)
+      : op_(op),
+        n_(n),
+        bytes_(static_cast<size_t>(n) * element_bytes),
+        threads_(threads),
+        scratch_(scratch) {}
+
+  void pass(Op op, void* out, const Operand* in) override {
+    auto share = [&](int i, int count) {
+      const Index blocks = (n_ + kBlock - 1) / kBlock;
+      const Index first = blocks * i / count * kBlock;
+      const Index last = std::min(n_, blocks * (i + 1) / count * kBlock);
+      if (first < last) op_(op, out, in, first, last - first);
+    };
+    ThreadPool::instance().run(threads_, share);
+  }
+  void* take() override { return scratch_.take(bytes_); }
+  void give(void* memory) override { scratch_.give(memory); }
+
+ private:
+  ArrayOp op_;
+  Index n_;
+  size_t bytes_;
+  int threads_;
+  Scratch& scratch_;
+};
 
 struct Field {
   void* data;
@@ -46,40 +77,18 @@ struct Field {
 };
 
 template <class T>
-Array<T> prepared(Array<T> g, const KernelArgs& a) {
+UnfusedNumbers<T> numbers_of(const Rule& rule, const KernelArgs& a) {
+  UnfusedNumbers<T> n;
+  for (int i = 0; i < rule.coefs; ++i) n.coef[i] = static_cast<T>(a.coef[i]);
   const T scale = static_cast<T>(a.grad_scale), limit = static_cast<T>(a.grad_limit),
           factor = static_cast<T>(a.grad_factor);
-  if (scale != 1) g = g * Array<T>(scale);
-  if (std::isfinite(limit)) g = max(min(g, Array<T>(limit)), Array<T>(-limit));
-  if (factor != 1) g = g * Array<T>(factor);
-  return g;
-}
-
-template <class T>
-void apply_rule(const Rule& rule, int entry, Array<T>* p_g_states, const double* coef) {
-  if constexpr (sizeof(T) == 8) {
-    rule.unfused_f64(entry, p_g_states, coef);
-  } else {
-    rule.unfused_f32(entry, p_g_states, coef);
-  }
-}
-
-// data[0] is the parameter, data[1] the gradient or null, data[2 + j] state j or null. What the
-// entry writes is left in data.
-template <class T>
-void update_arrays(const Rule& rule, int entry, ArrayEngine& engine, T** data,
-                   const KernelArgs& a) {
-  Array<T> arrays[2 + detail::kMaxStates];
-  for (int i = 0; i < 2 + detail::kMaxStates; ++i) {
-    if (data[i] != nullptr) arrays[i] = Array<T>(engine, data[i]);
-  }
-  if (data[1] != nullptr) arrays[1] = prepared(arrays[1], a);
-  apply_rule(rule, entry, arrays, a.coef);
-  const unsigned writes = rule.entries[static_cast<size_t>(entry)].writes;
-  if (writes & kWritesParam) arrays[0].copy_to(engine, data[0]);
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (data[2 + j] != nullptr && (writes >> j & 1)) arrays[2 + j].copy_to(engine, data[2 + j]);
-  }
+  n.scaled = scale != 1;
+  n.clamped = std::isfinite(limit);
+  n.factored = factor != 1;
+  n.scale = scale;
+  n.limit = limit;
+  n.factor = factor;
+  return n;
 }
 
 }  // namespace
@@ -92,14 +101,14 @@ void Backend::update_unfused(int entry, const Job& job) {
   const auto kept = [&](int j) { return (t.present >> j & 1) != 0; };
   const auto written = [&](int j) { return kept(j) && (e.writes >> j & 1) != 0; };
   if (t.param_storage == Storage::f64) {
-    ArrayEngine engine(tools_.array_f64, t.n, 8, useful_threads(t.n), scratch_);
+    CpuArrays engine(tools_.array_f64, t.n, 8, useful_threads(t.n), scratch_);
     double* data[2 + detail::kMaxStates] = {static_cast<double*>(t.param),
                                             e.grad ? static_cast<double*>(t.grad) : nullptr};
     for (int j = 0; j < detail::kMaxStates; ++j) data[2 + j] = static_cast<double*>(t.state[j]);
-    return update_arrays(rule_, entry, engine, data, a);
+    return update_arrays(rule_, entry, engine, data, numbers_of<double>(rule_, a));
   }
 
-  ArrayEngine engine(tools_.array_f32, t.n, 4, useful_threads(t.n), scratch_);
+  CpuArrays engine(tools_.array_f32, t.n, 4, useful_threads(t.n), scratch_);
   Field fields[2 + detail::kMaxStates] = {{t.param, t.low, a.param_codec, a.param_key},
                                           {e.grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
   for (int j = 0; j < detail::kMaxStates; ++j) {
@@ -113,7 +122,7 @@ void Backend::update_unfused(int entry, const Job& job) {
     if (fields[i].codec != plain) buffers[i] = fields[i].decode(t.n, threads_);
     data[i] = buffers[i] ? buffers[i].get() : static_cast<float*>(fields[i].data);
   }
-  update_arrays(rule_, entry, engine, data, a);
+  update_arrays(rule_, entry, engine, data, numbers_of<float>(rule_, a));
   if (buffers[0] && (e.writes & kWritesParam)) fields[0].encode(data[0], t.n, threads_);
   for (int j = 0; j < detail::kMaxStates; ++j) {
     if (buffers[2 + j] && written(j)) fields[2 + j].encode(data[2 + j], t.n, threads_);

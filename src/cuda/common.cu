@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Kernels that no rule is needed for: the norm, zeroing, masters, small changes to device memory.
 #include "cuda/common.h"
+#include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
@@ -69,8 +70,7 @@ __device__ void conclude(const Step& s, double sum) {
 }
 
 __global__ void __launch_bounds__(kThreads) square_sum(const __grid_constant__ Step s) {
-  const double divisor =
-      s.grad_scale == nullptr ? s.divisor : s.divisor * static_cast<double>(*s.grad_scale);
+  const double divisor = grad_divisor(s);
   for (unsigned c = s.first_chunk + blockIdx.x; c < s.last_chunk; c += gridDim.x) {
     const Chunk chunk = s.chunks[c];
     const Tensor& t = s.tensors[chunk.tensor];
@@ -103,6 +103,7 @@ __global__ void __launch_bounds__(kThreads) square_sum(const __grid_constant__ S
 }
 
 __global__ void __launch_bounds__(kThreads) zero_grads(const __grid_constant__ Step s) {
+  if (is_skipped(s)) return;
   for (unsigned c = s.first_chunk + blockIdx.x; c < s.last_chunk; c += gridDim.x) {
     const Chunk chunk = s.chunks[c];
     const Tensor& t = s.tensors[chunk.tensor];

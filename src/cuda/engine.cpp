@@ -11,6 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/runtime.h"
 #include "cuda/table.h"
+#include "cuda/unfused.h"
 #include "gallop/error.h"
 #include "optimizer/impl.h"
 
@@ -64,7 +65,13 @@ void take_progress(const Progress& p, T& to) {
 struct Engine::Impl {
   Impl(const Rule& r, const Options& o, const std::vector<Slot>& s,
        const std::vector<gallop::Group>& g)
-      : rule(r), options(o), slots(s), groups(g), device(o.device.index) {}
+      : rule(r),
+        options(o),
+        slots(s),
+        groups(g),
+        device(o.device.index),
+        scratch([this](size_t bytes) { return allocate(device, bytes); },
+                [this](void* memory) { release(device, memory); }) {}
 
   const Rule& rule;
   const Options& options;
@@ -87,6 +94,8 @@ struct Engine::Impl {
   std::map<std::vector<size_t>, Table> subsets;
   std::map<const void*, int> resident;  // blocks of a kernel that fit on one multiprocessor
   Step step{};                          // of the step in progress
+  Buffer<double> numbers;               // of mode unfused, kNumbers a tensor
+  Scratch scratch;
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -121,6 +130,9 @@ struct Engine::Impl {
       everything = Table(device, multiprocessors, options.mode, slots, all);
       subsets.clear();
       partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
+      if (options.mode == Mode::unfused) {
+        numbers.assign(device, std::vector<double>(slots.size() * kNumbers));
+      }
     }
     new_grads.clear();
     stale = false;
@@ -193,6 +205,31 @@ struct Engine::Impl {
     step.last_chunk = static_cast<unsigned>(table.chunk_count());
   }
 
+  void update_unfused(int entry, const Table& table, std::span<const size_t> params, bool finish) {
+    Step s = step;
+    s.members = table.members();
+    s.member_count = static_cast<unsigned>(params.size());
+    if (!params.empty()) {
+      constexpr unsigned kFew = 64;  // tensors a block: each has a thread to itself
+      double* out = numbers.data();
+      void* arguments[] = {&s, &out};
+      check(cudaLaunchKernel(rule.cuda->coefs[entry], dim3((s.member_count + kFew - 1) / kFew),
+                             dim3(kFew), arguments, 0, static_cast<cudaStream_t>(stream)),
+            "computing coefficients");
+    }
+    const bool needs_grad = rule.entries[static_cast<size_t>(entry)].grad;
+    const UnfusedUpdate unfused{rule, entry, s, scratch, stream};
+    for (size_t i : params) {
+      if (needs_grad && slots[i].tensor.grad == nullptr) continue;
+      unfused.run(slots[i], static_cast<unsigned>(i), numbers.data() + i * kNumbers);
+    }
+    if (needs_grad && s.zero_grad) launch(zero_grads_kernel(), s, "zeroing gradients");
+    if (entry != 0) return;
+    s.last_chunk = s.first_chunk;  // nothing left to update, only to count
+    s.finish = finish;
+    launch(kernel(0, table.launches().front().present, Path::f32), s, "ending a step");
+  }
+
   const void* kernel(int entry, unsigned present, Path path) const {
     int variant = 0, bit = 0;
     for (size_t j = 0; j < rule.info.states.size(); ++j) {
@@ -207,10 +244,6 @@ struct Engine::Impl {
 Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>& slots,
                const std::vector<gallop::Group>& groups)
     : impl_(new Impl(rule, options, slots, groups)) {
-  if (options.mode == Mode::unfused) {
-    throw Error(ErrorCode::unsupported,
-                "mode unfused is not there on a GPU yet, expected single or multi");
-  }
   if (rule.cuda == nullptr) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} was built without CUDA kernels", rule.info.name));
@@ -269,6 +302,7 @@ void Engine::update(int entry, std::span<const size_t> params, bool finish) {
   const DeviceScope scope(m.device);
   const Table& table = m.table_of(params);
   m.use(table);
+  if (m.options.mode == Mode::unfused) return m.update_unfused(entry, table, params, finish);
   size_t left = table.launches().size();
   for (const Table::Launch& l : table.launches()) {
     Step s = m.step;

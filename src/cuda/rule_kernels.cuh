@@ -3,6 +3,7 @@
 // GALLOP_RULE_ID (the rule's name).
 #pragma once
 
+#include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
@@ -56,15 +57,6 @@ __device__ const double* scalars_of(const Step& s, unsigned tensor) {
   constexpr bool per_group = detail::counting<R>() == Counting::per_group;
   return per_group ? s.group_progress[s.tensors[tensor].group].scalars
                    : s.progress[tensor].scalars;
-}
-
-__device__ inline double grad_divisor(const Step& s) {
-  return s.grad_scale == nullptr ? s.divisor : s.divisor * static_cast<double>(*s.grad_scale);
-}
-
-__device__ inline bool is_skipped(const Step& s) {
-  if (s.found_inf != nullptr && *s.found_inf != 0) return true;
-  return s.needs_norm && s.control->skip != 0;
 }
 
 template <class R, int E, class T>
@@ -298,6 +290,21 @@ __global__ void __launch_bounds__(kThreads, P == Path::f64 ? 1 : kBlocksPerSm)
   }
 }
 
+// For mode unfused: what is the same for all elements, for every tensor of the list.
+template <class R, int E>
+__global__ void numbers(const __grid_constant__ Step s, double* out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= s.member_count) return;
+  const unsigned tensor = s.members[i];
+  Job<R, double> job;
+  job.group = ~0u;
+  prepare<R, E>(s, tensor, job);
+  double* to = out + static_cast<Index>(tensor) * kNumbers;
+  memcpy(to, &job.coef, sizeof job.coef);
+  to[kScaleAt] = job.scale;
+  to[kFactorAt] = job.factor;
+}
+
 template <class R, int I>
 const void* kernel_at() {
   constexpr int kEntry = I / (detail::kVariants<R> * kPaths);
@@ -308,13 +315,14 @@ const void* kernel_at() {
 template <class R>
 struct KernelTable {
   static constexpr int kSize = detail::entry_count<R>() * detail::kVariants<R> * kPaths;
+  static constexpr int kEntries = detail::entry_count<R>();
   const void* at[kSize];
+  const void* coefs[kEntries];
   template <int I = 0>
   void fill() {
-    if constexpr (I < kSize) {
-      at[I] = kernel_at<R, I>();
-      fill<I + 1>();
-    }
+    if constexpr (I < kSize) at[I] = kernel_at<R, I>();
+    if constexpr (I < kEntries) coefs[I] = reinterpret_cast<const void*>(&numbers<R, I>);
+    if constexpr (I + 1 < kSize) fill<I + 1>();
   }
   KernelTable() { fill(); }
 };
@@ -328,7 +336,7 @@ struct KernelTable {
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)();
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)() {
   static const KernelTable<rules::GALLOP_RULE> table;
-  static const RuleKernels kernels{table.at};
+  static const RuleKernels kernels{table.at, table.coefs};
   return &kernels;
 }
 

@@ -78,11 +78,16 @@ struct Step {
   double clip_value, clip_norm;  // 0: off
 };
 
+// What mode unfused is told of a tensor, in doubles: its coefficients, then these two.
+inline constexpr int kScaleAt = detail::kMaxCoefs, kFactorAt = kScaleAt + 1,
+                     kNumbers = kFactorAt + 1;
+
 enum class Path { f32, f64, blocks };
 inline constexpr int kPaths = 3;
 
 struct RuleKernels {
   const void* const* table;  // kernels of one Step: [entry][variant][path]
+  const void* const* coefs;  // kernels of (Step, double* out): [entry]
 };
 
 }  // namespace gallop::cuda

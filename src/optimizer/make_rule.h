@@ -3,6 +3,7 @@
 // instruction-set flags.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -55,8 +56,10 @@ void reference_of(int entry, Bounded* p, Bounded g, Bounded* states, const doubl
 }
 
 template <class R, class T>
-void unfused_of(int entry, cpu::Array<T>* p_g_states, const double* coef) {
-  const auto k = narrow<R, T>(coef);
+void unfused_of(int entry, cpu::Array<T>* p_g_states, const cpu::Array<T>* coef) {
+  typename R::template Coef<cpu::Array<T>> k;
+  static_assert(sizeof k == kCoefs<R> * sizeof(cpu::Array<T>));
+  std::copy(coef, coef + kCoefs<R>, reinterpret_cast<cpu::Array<T>*>(&k));
   auto& s = *reinterpret_cast<cpu::Array<T>(*)[kStates<R>]>(p_g_states + 2);
   with_entry<R>(entry,
                 [&](auto e) { p_g_states[0] = apply<R, e>(p_g_states[0], p_g_states[1], s, k); });

@@ -4,9 +4,9 @@
 
 #include <vector>
 
+#include "core/array.h"
 #include "core/bounded.h"
 #include "core/traits.h"
-#include "cpu/array.h"
 #include "cpu/kernel.h"
 #include "gallop/rules.h"
 
@@ -32,8 +32,8 @@ struct Rule {
 
   // One element in double, with bounds; states in the order of info.states.
   void (*reference)(int entry, Bounded* p, Bounded g, Bounded* states, const double* coef);
-  void (*unfused_f32)(int entry, cpu::Array<float>* p_g_states, const double* coef);
-  void (*unfused_f64)(int entry, cpu::Array<double>* p_g_states, const double* coef);
+  void (*unfused_f32)(int entry, cpu::Array<float>* p_g_states, const cpu::Array<float>* coef);
+  void (*unfused_f64)(int entry, cpu::Array<double>* p_g_states, const cpu::Array<double>* coef);
   std::vector<const cpu::RuleKernels*> cpu;  // by instruction set
   const cuda::RuleKernels* cuda;             // null: built without
 

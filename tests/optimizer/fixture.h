@@ -115,11 +115,6 @@ inline Device test_device() {
   return name == nullptr ? Device{} : parse_device(name);
 }
 
-inline std::vector<Mode> test_modes() {
-  if (test_device().kind == Device::Kind::cuda) return {Mode::single, Mode::multi};
-  return {Mode::unfused, Mode::single, Mode::multi};
-}
-
 inline Options on_test_device(Options o) {
   o.device = test_device();
   if (o.device.kind == Device::Kind::cuda) o.allocator = check::reachable_allocator(o.device);

@@ -144,7 +144,7 @@ TEST(Resume, GoesOnWithAnyNumberOfThreadsAndInAnyMode) {
   train(whole, 0, kSteps);
   train(first, 0, kHalf);
   plan.options.threads = 2;
-  plan.options.mode = test_modes().front();
+  plan.options.mode = Mode::unfused;
   World second = resumed(plan, first, folder / "checkpoint");
   train(second, kHalf, kSteps);
   EXPECT_EQ(difference(whole.snapshot(), second.snapshot()), "");

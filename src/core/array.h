@@ -3,97 +3,49 @@
 // and leaves a temporary, as an eager tensor library does.
 #pragma once
 
-#include <algorithm>
-#include <cstdlib>
+#include <cstddef>
 #include <initializer_list>
 #include <memory>
-#include <new>
-#include <utility>
-#include <vector>
 
 #include "cpu/kernel.h"
-#include "cpu/thread_pool.h"
 
 namespace gallop::cpu {
-
-// Memory of temporaries, kept from step to step: an eager library's allocator does the same.
-class Scratch {
- public:
-  struct Piece {
-    void* data;
-    size_t bytes;
-  };
-  Scratch() = default;
-  ~Scratch() {
-    for (const Piece& p : free_) std::free(p.data);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  Piece take(size_t bytes) {
-    for (Piece& p : free_) {
-      if (p.bytes < bytes) continue;
-      const Piece found = std::exchange(p, free_.back());
-      free_.pop_back();
-      return found;
-    }
-    bytes = (bytes + 127) / 64 * 64;
-    void* data = std::aligned_alloc(64, bytes);
-    if (data == nullptr) throw std::bad_alloc();
-    return {data, bytes};
-  }
-  void give(Piece p) { free_.push_back(p); }
-
- private:
-  std::vector<Piece> free_;
-};
 
 // Runs passes over arrays of one length and lends temporaries for their results.
 class ArrayEngine {
  public:
-  ArrayEngine(ArrayOp op, Index n, size_t element_bytes, int threads, Scratch& scratch)
-      : op_(op),
-        n_(n),
-        bytes_(static_cast<size_t>(n) * element_bytes),
-        threads_(threads),
-        scratch_(scratch) {}
+  virtual ~ArrayEngine() = default;
+  virtual void pass(Op op, void* out, const Operand* in) = 0;
+  // Memory for one array, kept from step to step: an eager library's allocator does the same.
+  virtual void* take() = 0;
+  virtual void give(void* memory) = 0;
 
-  void pass(Op op, void* out, const Operand* in) const {
-    auto share = [&](int i, int count) {
-      const Index blocks = (n_ + kBlock - 1) / kBlock;
-      const Index first = blocks * i / count * kBlock;
-      const Index last = std::min(n_, blocks * (i + 1) / count * kBlock);
-      if (first < last) op_(op, out, in, first, last - first);
-    };
-    ThreadPool::instance().run(threads_, share);
-  }
   template <class T>
   std::shared_ptr<T> temporary() {
-    const Scratch::Piece piece = scratch_.take(bytes_);
-    return {static_cast<T*>(piece.data), [this, piece](T*) { scratch_.give(piece); }};
+    return {static_cast<T*>(take()), [this](T* p) { give(p); }};
   }
-
- private:
-  ArrayOp op_;
-  Index n_;
-  size_t bytes_;
-  int threads_;
-  Scratch& scratch_;
 };
 
-// A handle to an array, or to one value for all elements.
+// A handle to an array, or to one value for all elements: known here, or read from where the passes
+// run when they do.
 template <class T>
 class Array {
  public:
   Array(T value = 0) : value_(value) {}  // NOLINT(google-explicit-constructor): rules write T(0)
   Array(ArrayEngine& engine, T* data) : engine_(&engine), data_(data, [](T*) {}) {}
+  static Array scalar(ArrayEngine& engine, const double* where) {
+    Array out;
+    out.engine_ = &engine;
+    out.scalar_ = where;
+    return out;
+  }
 
   static Array result(Op op, std::initializer_list<Array> in) {
     Operand operands[3] = {};
     ArrayEngine* engine = nullptr;
     int i = 0;
     for (const Array& a : in) {
-      operands[i++] = {a.data_.get(), static_cast<double>(a.value_)};
+      operands[i++] = a.operand();
       if (a.engine_ != nullptr) engine = a.engine_;
     }
     // A product of literals and coefficients, such as the zero difference of adan's first step.
@@ -105,11 +57,18 @@ class Array {
     return out;
   }
   void copy_to(ArrayEngine& engine, T* out) const {
-    const Operand from{data_.get(), static_cast<double>(value_)};
+    const Operand from = operand();
     engine.pass(Op::copy, out, &from);
+  }
+  // The first where condition, which is one value for all elements, is not zero.
+  static Array choice(const Array& condition, const Array& yes, const Array& no) {
+    if (condition.engine_ == nullptr) return condition.value_ != 0 ? yes : no;
+    return result(Op::select, {condition, yes, no});
   }
 
  private:
+  Operand operand() const { return {data_.get(), static_cast<double>(value_), scalar_}; }
+
   static T folded(Op op, const Operand* in) {
     const T a = static_cast<T>(in[0].value), b = static_cast<T>(in[1].value);
     switch (op) {
@@ -135,6 +94,7 @@ class Array {
         return gallop::min(a, b);
       case Op::max:
         return gallop::max(a, b);
+      case Op::select:
       case Op::copy:
         return a;
     }
@@ -143,6 +103,7 @@ class Array {
 
   ArrayEngine* engine_ = nullptr;
   std::shared_ptr<T> data_;
+  const double* scalar_ = nullptr;
   T value_ = 0;
 };
 
@@ -175,6 +136,14 @@ inline Array<float> fma(const Array<float>& a, const Array<float>& b, const Arra
 }
 inline Array<double> fma(const Array<double>& a, const Array<double>& b, const Array<double>& c) {
   return Array<double>::result(Op::fma, {a, b, c});
+}
+inline Array<float> select(const Array<float>& condition, const Array<float>& yes,
+                           const Array<float>& no) {
+  return Array<float>::choice(condition, yes, no);
+}
+inline Array<double> select(const Array<double>& condition, const Array<double>& yes,
+                            const Array<double>& no) {
+  return Array<double>::choice(condition, yes, no);
 }
 
 }  // namespace gallop::cpu

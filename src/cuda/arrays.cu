@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/arrays.h"
+#include "cuda/step.cuh"
+#include "cuda/vectors.cuh"
+
+namespace gallop::cuda {
+namespace {
+
+using cpu::Op;
+using cpu::Operand;
+
+constexpr int kPassThreads = 256;
+constexpr Index kMostBlocks = 65536;
+
+__device__ Index first_of_thread() {
+  return static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ Index threads_in_all() { return static_cast<Index>(gridDim.x) * blockDim.x; }
+
+// An operand as a thread sees it.
+template <class T>
+struct Values {
+  const T* data;
+  T value;
+  __device__ explicit Values(const Operand& o)
+      : data(static_cast<const T*>(o.data)),
+        value(static_cast<T>(o.scalar != nullptr ? *o.scalar : o.value)) {}
+  __device__ T operator[](Index i) const { return data != nullptr ? data[i] : value; }
+};
+
+template <Op O, class T>
+__device__ __forceinline__ T result(T a, T b, T c) {
+  if constexpr (O == Op::add) return a + b;
+  if constexpr (O == Op::sub) return a - b;
+  if constexpr (O == Op::mul) return a * b;
+  if constexpr (O == Op::div) return a / b;
+  if constexpr (O == Op::fma) return gallop::fma(a, b, c);
+  if constexpr (O == Op::sqrt) return gallop::sqrt(a);
+  if constexpr (O == Op::abs) return gallop::abs(a);
+  if constexpr (O == Op::sign) return gallop::sign(a);
+  if constexpr (O == Op::neg) return -a;
+  if constexpr (O == Op::min) return gallop::min(a, b);
+  if constexpr (O == Op::max) return gallop::max(a, b);
+  if constexpr (O == Op::select) return a != 0 ? b : c;
+  if constexpr (O == Op::copy) return a;
+}
+
+template <Op O, class T>
+__global__ void pass(T* out, Operand x, Operand y, Operand z, Index n) {
+  const Values<T> a(x), b(y), c(z);
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
+    out[i] = result<O>(a[i], b[i], c[i]);
+  }
+}
+
+__device__ bool is_left_alone(const Step& s, const Target& target) {
+  return is_skipped(s) || (target.stepped && s.progress[target.tensor].steps == 0);
+}
+
+template <class T>
+__global__ void write(const __grid_constant__ Step s, Target target, T* out, Operand x, Index n) {
+  if (is_left_alone(s, target)) return;
+  const Values<T> a(x);
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) out[i] = a[i];
+}
+
+// The codecs count elements of a chunk in an int.
+constexpr Index kSpan = 1 << 20;
+
+__global__ void decode(const void* data, const void* low, Storage storage, float* out, Index n) {
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
+    const Index base = i / kSpan * kSpan;
+    const Index low_bytes = storage == Storage::bf16_remainder ? 2 : 4;
+    float value[1];
+    load_any(static_cast<const char*>(data) + base * bytes_of(storage),
+             static_cast<const char*>(low) + base * low_bytes, storage,
+             static_cast<int>(i - base), value);
+    out[i] = value[0];
+  }
+}
+
+__global__ void encode(const __grid_constant__ Step s, Target target, Bits64 number, void* data,
+                       void* low, Storage storage, const float* in, Index n) {
+  if (is_left_alone(s, target)) return;
+  const unsigned tensor = target.tensor;
+  const Bits64 key = combine(combine(combine(s.control->seed, s.tensors[tensor].id),
+                                     static_cast<Bits64>(s.progress[tensor].steps)),
+                             number);
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
+    const Index base = i / kSpan * kSpan;
+    const Index low_bytes = storage == Storage::bf16_remainder ? 2 : 4;
+    const float value[1] = {in[i]};
+    store_any(advanced(data, base * bytes_of(storage)), advanced(low, base * low_bytes), storage,
+              base, static_cast<int>(i - base), key, value);
+  }
+}
+
+unsigned blocks_for(Index n) {
+  const Index blocks = (n + kPassThreads - 1) / kPassThreads;
+  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+}
+
+template <class T, int O = 0>
+void launch(Op op, T* out, const Operand* in, Index n, cudaStream_t stream) {
+  constexpr Op kOp = static_cast<Op>(O);
+  if (op == kOp) {
+    pass<kOp, T><<<blocks_for(n), kPassThreads, 0, stream>>>(out, in[0], in[1], in[2], n);
+  } else if constexpr (kOp != Op::copy) {
+    launch<T, O + 1>(op, out, in, n, stream);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_pass(bool f64, Op op, void* out, const Operand* in, Index n,
+                        cudaStream_t stream) {
+  f64 ? launch(op, static_cast<double*>(out), in, n, stream)
+      : launch(op, static_cast<float*>(out), in, n, stream);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in, Index n,
+                         cudaStream_t stream) {
+  if (f64) {
+    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<double*>(out), in, n);
+  } else {
+    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<float*>(out), in, n);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
+                          cudaStream_t stream) {
+  decode<<<blocks_for(n), kPassThreads, 0, stream>>>(data, low, storage, out, n);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,
+                          Storage storage, const float* in, Index n, cudaStream_t stream) {
+  encode<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, number, data, low, storage, in,
+                                                     n);
+  return cudaGetLastError();
+}
+
+}  // namespace gallop::cuda

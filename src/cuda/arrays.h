@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// Passes of mode unfused on a GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/step_data.h"
+
+namespace gallop::cuda {
+
+// One operation over n elements of fp32 or fp64.
+cudaError_t launch_pass(bool f64, cpu::Op op, void* out, const cpu::Operand* in, Index n,
+                        cudaStream_t stream);
+// The passes below write what is no temporary, and so do nothing when the step is skipped, or when
+// an entry without gradient (`stepped`) comes before the tensor's first step.
+struct Target {
+  unsigned tensor;
+  bool stepped;
+};
+cudaError_t launch_write(bool f64, const Step& step, Target target, void* out,
+                         const cpu::Operand& in, Index n, cudaStream_t stream);
+// fp32 values of any storage, and back; `number` is the stream's, of the tensor's random bits.
+cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
+                          cudaStream_t stream);
+cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,
+                          Storage storage, const float* in, Index n, cudaStream_t stream);
+
+}  // namespace gallop::cuda
