@@ -26,10 +26,16 @@ class Pool {
     const std::lock_guard lock(mutex_);
     free_[{device, bytes}].push_back(memory);
   }
+  // A place that holds the number of a GPU and stays.
+  int& number_of(int device) {
+    const std::lock_guard lock(mutex_);
+    return numbers_.emplace(device, device).first->second;
+  }
 
  private:
   std::mutex mutex_;
   std::map<std::pair<int, size_t>, std::vector<void*>> free_;
+  std::map<int, int> numbers_;
 };
 
 Pool& pool() {
@@ -55,14 +61,12 @@ Allocator reachable_allocator(const Device& device) {
     return {[](size_t bytes, void*) { return std::aligned_alloc(64, rounded(bytes)); },
             [](void* p, size_t, void*) { std::free(p); }};
   }
-  // The context is the number of the GPU.
-  return {[](size_t bytes, void* d) {
-            return pool().take(static_cast<int>(reinterpret_cast<intptr_t>(d)), rounded(bytes));
-          },
-          [](void* p, size_t bytes, void* d) {
-            pool().give(static_cast<int>(reinterpret_cast<intptr_t>(d)), rounded(bytes), p);
-          },
-          reinterpret_cast<void*>(static_cast<intptr_t>(device.index))};
+  return {
+      [](size_t bytes, void* gpu) { return pool().take(*static_cast<int*>(gpu), rounded(bytes)); },
+      [](void* p, size_t bytes, void* gpu) {
+        pool().give(*static_cast<int*>(gpu), rounded(bytes), p);
+      },
+      &pool().number_of(device.index)};
 }
 
 void wait_for(Device device) {

@@ -16,7 +16,7 @@ constexpr Index kLeastChunk = Index{kThreads} * 4, kMostChunk = 2 * kLeastChunk;
 // Short lists are cut finer, so that every multiprocessor has work.
 Index chunk_for(Index elements, int multiprocessors) {
   Index chunk = kMostChunk;
-  while (chunk > kLeastChunk && elements / chunk < 4 * multiprocessors) chunk /= 2;
+  while (chunk > kLeastChunk && elements / chunk < Index{4} * multiprocessors) chunk /= 2;
   return chunk;
 }
 
