@@ -79,6 +79,15 @@ GALLOP_FN T apply(T p, T g, T (&s)[kStates<R>], const K& k) {
   }
 }
 
+// g -> clamp(g * scale, -limit, limit), before the factor of norm clipping. A NaN compares false
+// and stays.
+template <class T>
+GALLOP_FN T clamped(T g, T scale, T limit) {
+  g *= scale;
+  g = limit < g ? limit : g;
+  return -limit > g ? -limit : g;
+}
+
 // Coefficients are computed in double and rounded once to the precision of the kernel.
 template <class R, class T>
 GALLOP_FN typename R::template Coef<T> narrow(const double* from) {

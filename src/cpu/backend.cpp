@@ -25,15 +25,6 @@ Index blocks_of(Index n) { return (n + kBlock - 1) / kBlock; }
 
 int bytes_of(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2; }
 
-Path path_of(const Tensor& t) {
-  if (t.param_storage == Storage::f64) return Path::f64;
-  bool plain = t.param_storage == Storage::f32 && t.grad_storage == Storage::f32;
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (t.present >> j & 1) plain = plain && t.state_storage[j] == Storage::f32;
-  }
-  return plain ? Path::f32 : Path::blocks;
-}
-
 Index elements(const Tensor& t, Index first_block, Index blocks) {
   return std::min(t.n - first_block * kBlock, blocks * kBlock);
 }
@@ -41,6 +32,15 @@ Index elements(const Tensor& t, Index first_block, Index blocks) {
 void* offset(void* p, Index bytes) { return p == nullptr ? p : static_cast<char*>(p) + bytes; }
 
 }  // namespace
+
+Path Tensor::path() const {
+  if (param_storage == Storage::f64) return Path::f64;
+  bool plain = param_storage == Storage::f32 && grad_storage == Storage::f32;
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (present >> j & 1) plain = plain && state_storage[j] == Storage::f32;
+  }
+  return plain ? Path::f32 : Path::blocks;
+}
 
 Backend::Backend(const Rule& rule, int threads)
     : rule_(rule),
@@ -121,7 +121,7 @@ KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Inde
 
 void Backend::update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const {
   const Tensor& t = *job.tensor;
-  const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, path_of(t));
+  const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, t.path());
   const auto run = [&](Index first, Index blocks, Index next) {
     KernelArgs a = arguments(entry, job, first, blocks);
     a.next = next * kBlock;

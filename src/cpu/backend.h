@@ -23,6 +23,8 @@ struct Tensor {
   Storage param_storage = Storage::f32, grad_storage = Storage::f32;
   Storage state_storage[detail::kMaxStates] = {};
   unsigned present = 0;  // bit j: state j is kept
+
+  Path path() const;
 };
 
 // One tensor in one step.

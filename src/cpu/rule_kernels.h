@@ -9,14 +9,6 @@
 namespace gallop::cpu {
 namespace {  // nothing here may leave the object file: see tests/symbols
 
-template <class T>
-GALLOP_FN T prepare(T g, T scale, T limit, T factor) {
-  g *= scale;
-  g = limit < g ? limit : g;  // a NaN compares false and stays
-  g = -limit > g ? -limit : g;
-  return g * factor;
-}
-
 template <class R, int E, unsigned Present>
 struct Loops {
   static constexpr int kN = detail::kStates<R>;
@@ -68,7 +60,7 @@ struct Loops {
         T t[kN];
         load_states(s, t, i);
         T grad = 0;
-        if constexpr (kEntry.grad) grad = prepare(g[i], scale, limit, factor);
+        if constexpr (kEntry.grad) grad = detail::clamped(g[i], scale, limit) * factor;
         const T next = detail::apply<R, E>(p[i], grad, t, k);
         if constexpr (kWrites) p[i] = next;
         store_states(s, t, i);
@@ -127,7 +119,7 @@ struct Loops {
         float t[kN];
         load_states(s, t, i);
         float grad = 0;
-        if constexpr (kEntry.grad) grad = prepare(g[i], scale, limit, factor);
+        if constexpr (kEntry.grad) grad = detail::clamped(g[i], scale, limit) * factor;
         p[i] = detail::apply<R, E>(p[i], grad, t, k);
         store_states(s, t, i);
       }

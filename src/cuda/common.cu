@@ -21,12 +21,9 @@ __device__ double block_sum(double value) {
 
 template <class T>
 __device__ double square(T g, T scale, T limit) {
-  g *= scale;
   // NaN for an infinity, which the clamp would hide.
-  const double unseen = limit < static_cast<T>(kInfinity) ? static_cast<double>(g) * 0 : 0;
-  g = limit < g ? limit : g;
-  g = -limit > g ? -limit : g;
-  const double wide = static_cast<double>(g) + unseen;
+  const double unseen = limit < static_cast<T>(kInfinity) ? static_cast<double>(g * scale) * 0 : 0;
+  const double wide = static_cast<double>(detail::clamped(g, scale, limit)) + unseen;
   return wide * wide;
 }
 

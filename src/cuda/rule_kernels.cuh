@@ -101,14 +101,6 @@ __device__ void prepare(const Step& s, unsigned tensor, Job<R, T>& job) {
   job.factor = static_cast<T>(factor);
 }
 
-template <class T>
-__device__ __forceinline__ T prepare_grad(T g, T scale, T limit, T factor) {
-  g *= scale;
-  g = limit < g ? limit : g;  // a NaN compares false and stays
-  g = -limit > g ? -limit : g;
-  return g * factor;
-}
-
 // The streams of one chunk, each from the chunk's first element.
 template <class R, int E, unsigned Present, Path P>
 struct Streams {
@@ -155,7 +147,7 @@ struct Streams {
       T t[kN];
 #pragma unroll
       for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][k] : T(0);
-      const T grad_k = kEntry.grad ? prepare_grad(g[k], job.scale, job.limit, job.factor) : T(0);
+      const T grad_k = kEntry.grad ? detail::clamped(g[k], job.scale, job.limit) * job.factor : T(0);
       p[k] = detail::apply<R, E>(p[k], grad_k, t, job.coef);
 #pragma unroll
       for (int j = 0; j < kN; ++j)

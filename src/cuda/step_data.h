@@ -82,7 +82,7 @@ struct Step {
 inline constexpr int kScaleAt = detail::kMaxCoefs, kFactorAt = kScaleAt + 1,
                      kNumbers = kFactorAt + 1;
 
-enum class Path { f32, f64, blocks };
+using cpu::Path;
 inline constexpr int kPaths = 3;
 
 struct RuleKernels {

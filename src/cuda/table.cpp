@@ -20,15 +20,6 @@ Index chunk_for(Index elements, int multiprocessors) {
   return chunk;
 }
 
-Path path_of(const cpu::Tensor& t) {
-  if (t.param_storage == Storage::f64) return Path::f64;
-  bool plain = t.param_storage == Storage::f32 && t.grad_storage == Storage::f32;
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (t.present >> j & 1) plain = plain && t.state_storage[j] == Storage::f32;
-  }
-  return plain ? Path::f32 : Path::blocks;
-}
-
 }  // namespace
 
 Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
@@ -41,7 +32,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
   std::map<std::tuple<size_t, unsigned, Path>, std::vector<size_t>> kinds;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
-    kinds[{mode == Mode::multi ? 0 : i, t.present, path_of(t)}].push_back(i);
+    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path()}].push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
