@@ -110,15 +110,13 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
     const double once = stream.time(work).device_s;
     const int runs = std::clamp(static_cast<int>(kSampleSeconds / once), 1, kMostInFlight);
     return Contender{std::move(name), [&, work = std::move(work), runs, host_s] {
-                       if (b.cold) {
-                         stream.copy(copy.to.data, copy.from.data, 2 * l2);
-                         return stream.time(work).device_s;
-                       }
+                       if (b.cold) stream.copy(copy.to.data, copy.from.data, 2 * l2);
+                       const int count = b.cold ? 1 : runs;
                        const cuda::Stream::Times t = stream.time([&] {
-                         for (int i = 0; i < runs; ++i) work();
+                         for (int i = 0; i < count; ++i) work();
                        });
-                       if (host_s != nullptr) *host_s = std::min(*host_s, t.host_s / runs);
-                       return t.device_s / runs;
+                       if (host_s != nullptr) *host_s = std::min(*host_s, t.host_s / count);
+                       return t.device_s / count;
                      }};
   };
   for (size_t i = 0; i < b.contenders.size(); ++i) {

@@ -83,7 +83,9 @@ void expect_skipped(World& w, const std::function<bool()>& step) {
   const Snapshot before = w.snapshot(), grads = w.grad_snapshot();
   const bool applied = step();
   // A GPU's step does not wait to learn whether it was skipped.
-  EXPECT_EQ(applied, test_device().kind == Device::Kind::cuda && applied);
+  if (test_device().kind == Device::Kind::cpu) {
+    EXPECT_FALSE(applied);
+  }
   ASSERT_EQ(difference(before, w.snapshot()), "");
   ASSERT_EQ(difference(grads, w.grad_snapshot()), "");
   EXPECT_EQ(w.optimizer.skipped(), 1);
