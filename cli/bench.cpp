@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <tuple>
 
 #include "bench/step_bench.h"
 #include "cli/common.h"
 #include "gallop/error.h"
 #include "lab/progress.h"
+#include "lab/torch_peer.h"
 
 namespace gallop::cli {
 namespace {
@@ -18,7 +25,9 @@ struct State {
   std::string rounding = "nearest", state_rounding = "stochastic";
   std::vector<int64_t> tensors = {1, 32}, sizes = {16384, 1048576};
   std::vector<std::string> shapes;
-  double clip_norm = 0;
+  std::vector<double> clip_norms = {0};
+  double grad_scale = 1;
+  std::vector<std::string> with;
   bool zero_grad = false, cold = false;
   bench::SamplerOptions sampler;
 };
@@ -33,6 +42,27 @@ std::vector<bench::ShapeList> shape_lists(const State& s) {
   return lists;
 }
 
+bench::StepContender contender(const State& s, const std::string& optimizer,
+                               const std::string& param, const std::string& grad,
+                               const std::string& state, const std::string& mode) {
+  bench::StepContender c;
+  c.optimizer = optimizer;
+  c.hyper = s.hyper.of(optimizer);
+  c.bare = mode == "bare";
+  c.mode = c.bare ? Mode::multi : parse_mode(mode);
+  c.formats = {parse_dtype(param), parse_dtype(grad), parse_rounding(s.rounding),
+               parse_state_format(state), parse_rounding(s.state_rounding)};
+  c.grad_scale = s.grad_scale;
+  c.zero_grad = s.zero_grad;
+  if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("mode bare with {} parameters, {} gradients and {} state, expected "
+                            "fp32 for all",
+                            param, grad, state));
+  }
+  return c;
+}
+
 std::vector<bench::StepContender> contenders(const State& s) {
   std::vector<bench::StepContender> out;
   for (const std::string& optimizer : s.optimizers) {
@@ -40,22 +70,11 @@ std::vector<bench::StepContender> contenders(const State& s) {
       for (const std::string& grad : s.grads.empty() ? std::vector{param} : s.grads) {
         for (const std::string& state : s.states) {
           for (const std::string& mode : s.modes) {
-            bench::StepContender c;
-            c.optimizer = optimizer;
-            c.hyper = s.hyper.of(optimizer);
-            c.bare = mode == "bare";
-            c.mode = c.bare ? Mode::multi : parse_mode(mode);
-            c.formats = {parse_dtype(param), parse_dtype(grad), parse_rounding(s.rounding),
-                         parse_state_format(state), parse_rounding(s.state_rounding)};
-            c.clip_norm = s.clip_norm;
-            c.zero_grad = s.zero_grad;
-            if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
-              throw Error(ErrorCode::invalid_argument,
-                          fmt::format("mode bare with {} parameters, {} gradients and {} state, "
-                                      "expected fp32 for all",
-                                      param, grad, state));
+            bench::StepContender c = contender(s, optimizer, param, grad, state, mode);
+            for (double clip : s.clip_norms) {
+              c.clip_norm = clip;
+              out.push_back(c);
             }
-            out.push_back(std::move(c));
           }
         }
       }
@@ -64,27 +83,96 @@ std::vector<bench::StepContender> contenders(const State& s) {
   return out;
 }
 
+// torch's row for each of ours that torch can do too: the same bytes moved, by its time.
+void add_torch_rows(const State& s, const bench::ShapeList& list, lab::TorchStep& torch,
+                    lab::Table& table, size_t first) {
+  const size_t last = table.rows.size();
+  std::set<std::tuple<std::string, std::string, double>> asked;
+  for (size_t i = first; i < last; ++i) {
+    const lab::Row ours = table.rows[i];
+    const auto text = [&](const char* name) { return std::get<std::string>(*ours.find(name)); };
+    const auto number = [&](const char* name) { return std::get<double>(*ours.find(name)); };
+    const double clip = number("clip_norm");
+    if (text("param") != text("grad") || text("state") != "fp32" || s.grad_scale != 1) continue;
+    if (!asked.emplace(text("optimizer"), text("param"), clip).second) continue;
+    const lab::Row theirs =
+        torch.measure(text("optimizer"), list, parse_dtype(text("param")), clip);
+    if (const lab::Value* error = theirs.find("error")) {
+      table.notes.push_back(fmt::format("torch, {} at {}: {}", text("optimizer"), list.label,
+                                        std::get<std::string>(*error)));
+      continue;
+    }
+    lab::Row row;
+    for (const char* same : {"optimizer", "shapes", "tensors", "elements", "param", "grad",
+                             "clip_norm", "device", "ceiling_gb_per_s"}) {
+      row.set(same, *ours.find(same));
+    }
+    for (const char* own : {"mode", "median_ms", "graph_ms", "host_us", "torch"}) {
+      if (const lab::Value* value = theirs.find(own)) row.set(own, *value);
+    }
+    const double bytes = number("bytes_per_element") *
+                         static_cast<double>(std::get<int64_t>(*ours.find("elements")));
+    const double gb_per_s = bytes / std::get<double>(*row.find("median_ms")) * 1e-6;
+    row.set("gb_per_s", gb_per_s);
+    row.set("percent_of_ceiling", 100 * gb_per_s / number("ceiling_gb_per_s"));
+    table.rows.push_back(std::move(row));
+  }
+}
+
+void add_gpu_notes(lab::Table& table) {
+  table.columns.insert(table.columns.end() - 1,
+                       {"graph_ms", "host_us", "launches", "syncs", "slowdown"});
+  table.notes[1] = "the ceiling is a copy within the device, measured in between";
+  std::set<std::string> reasons;
+  double least = INFINITY, most = 0;
+  for (const lab::Row& row : table.rows) {
+    const lab::Value* slowdown = row.find("slowdown");
+    if (slowdown == nullptr) continue;
+    if (const auto& text = std::get<std::string>(*slowdown); !text.empty()) reasons.insert(text);
+    least = std::min(least, static_cast<double>(std::get<int64_t>(*row.find("least_sm_mhz"))));
+    most = std::max(most, static_cast<double>(std::get<int64_t>(*row.find("most_sm_mhz"))));
+  }
+  if (most == 0) {
+    table.notes.emplace_back("the GPU's clocks are not known: no NVML here");
+  } else {
+    table.notes.push_back(fmt::format(
+        "the GPU's clock was {} to {} MHz; {}", least, most,
+        reasons.empty() ? std::string("nothing slowed it down")
+                        : fmt::format("it was slowed down by: {}", fmt::join(reasons, "; "))));
+  }
+}
+
 lab::Table run(const State& s) {
   s.hyper.check(s.optimizers);
   const Device device = s.where.parsed();
+  const bool gpu = device.kind == Device::Kind::cuda;
+  if (!s.with.empty() && !gpu) {
+    throw Error(ErrorCode::unsupported,
+                "bench step --with torch is for GPUs, expected --device cuda (on the CPU: suite "
+                "adam-grid --with torch)");
+  }
   lab::Table table;
   table.columns = {"optimizer",          "mode",      "shapes", "param",          "state",
                    "median_ms",          "p5_ms",     "p95_ms", "ns_per_element", "gb_per_s",
                    "percent_of_ceiling", "stopped_by"};
+  table.notes = {"every contender was checked against the double-precision reference first",
+                 "the ceiling is a 4-read-3-write loop over as many elements, measured in between"};
   const auto lists = shape_lists(s);
+  std::optional<lab::TorchStep> torch;
+  if (!s.with.empty()) torch.emplace(device.index, s.sampler.time_limit_s);
   lab::Progress progress("bench step", static_cast<int64_t>(lists.size()));
   for (const bench::ShapeList& list : lists) {
     bench::StepBench b{list, contenders(s), s.where.threads, s.sampler, device, s.cold};
     b.sampler.seed = s.where.seed;
+    const size_t first = table.rows.size();
     for (lab::Row& row : bench::run_step_bench(b)) table.rows.push_back(std::move(row));
+    if (torch) add_torch_rows(s, list, *torch, table, first);
     progress.advance(1, list.label);
   }
-  table.notes = {"every contender was checked against the double-precision reference first",
-                 "the ceiling is a 4-read-3-write loop over as many elements, measured in between"};
-  if (device.kind == Device::Kind::cuda) {
-    table.columns.insert(table.columns.end() - 1, {"graph_ms", "host_us", "launches"});
-    table.notes[1] = "the ceiling is a copy within the device, measured in between";
+  if (s.clip_norms != std::vector<double>{0}) {
+    table.columns.insert(table.columns.begin() + 5, "clip_norm");
   }
+  if (gpu) add_gpu_notes(table);
   return table;
 }
 
@@ -122,8 +210,18 @@ void add_step(CLI::App& bench) {
       ->capture_default_str();
   step->add_option("--state-rounding", s->state_rounding, "Of bf16 state: nearest, stochastic")
       ->capture_default_str();
-  step->add_option("--clip-norm", s->clip_norm, "Clip gradients to this norm in the step; 0: off")
+  step->add_option("--clip-norm", s->clip_norms, "Clip gradients to this norm in the step; 0: off")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  step->add_option("--grad-scale", s->grad_scale,
+                   "Gradients this many times larger, divided by it in the step; on a GPU the "
+                   "scale and found-inf are read from its memory")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  step->add_option("--with", s->with, "On a GPU: also run a peer and add its rows: torch")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"torch"}));
   step->add_flag("--zero-grad", s->zero_grad, "Zero the gradients in the step");
   step->add_flag("--cold", s->cold, "On a GPU: overwrite its L2 cache before every step timed");
   step->add_option("--time-limit", s->sampler.time_limit_s, "Seconds for each contender and shape")

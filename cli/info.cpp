@@ -6,6 +6,7 @@
 
 #include "bench/ceiling.h"
 #include "bench/machine.h"
+#include "bench/nvml.h"
 #include "bench/step_bench.h"
 #include "cli/common.h"
 #include "cpu/isa.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "bench/machine.h"
+#include "bench/nvml.h"
 #include "cli/common.h"
 #include "cuda/memory.h"
+#include "cuda/timing.h"
 #include "gallop/error.h"
 #include "lab/adam_grid.h"
 #include "lab/adan_gpt2.h"
@@ -86,9 +88,8 @@ void add_adan_gpt2(CLI::App& suite) {
     if (adan->count("--most-parameters") == 0) {
       // Two contenders of 24 bytes a parameter and the ceiling's arrays at a time.
       const bool gpu = s->options.device.kind == Device::Kind::cuda;
-      s->options.most_parameters =
-          gpu ? bench::find_gpus()[static_cast<size_t>(s->options.device.index)].memory_bytes / 56
-              : bench::describe_machine().memory_bytes / 100;
+      s->options.most_parameters = gpu ? cuda::memory_bytes(s->options.device.index) / 56
+                                       : bench::describe_machine().memory_bytes / 100;
     }
     s->output.emit(lab::adan_gpt2(s->options));
   });

@@ -8,7 +8,7 @@ $bin/gallop info --no-measure
 echo "== tests of the CUDA backend"
 $bin/tests/cuda_tests --gtest_brief=1
 echo "== the optimizer's tests, on the GPU"
-GALLOP_TEST_DEVICE=cuda CUDA_LAUNCH_BLOCKING=1 $bin/tests/optimizer_tests --gtest_brief=1 \
+GALLOP_TEST_DEVICE=cuda $bin/tests/optimizer_tests --gtest_brief=1 \
   --gtest_filter='-Allocation.*:Fork*'
 echo "== every kernel against the reference"
 $bin/gallop check --device cuda "$@"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""torch's fused Adam and AdamW on a GPU, over the shapes of `gallop bench step`: JSON rows on stdout.
+"""torch's optimizer steps on a GPU, fused where torch has it and foreach where not: JSON rows on stdout.
 
-Each step is timed by CUDA events over a batch of steps, eager and replayed from a CUDA graph; the
-ceiling is a copy within the device in the same process.
+A step is timed by CUDA events over a batch of steps, eager and replayed from a CUDA graph, the
+host's time beside them. `gallop bench step --device cuda --with torch` keeps one process (--serve)
+and asks it for each list of shapes right after its own.
 """
 import argparse
 import json
@@ -11,7 +12,10 @@ import statistics
 import sys
 import time
 
-import torch
+FUSED = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
+FOREACH = {"adadelta": "Adadelta", "adagrad": "Adagrad", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
+           "rmsprop": "RMSprop"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
 
 def gpt2(layers, width, vocabulary=49280, context=2048):
@@ -30,8 +34,8 @@ def parse(text):
     return [(size,)] * count
 
 
-def timed(run, limit):
-    """Median ms and host ms of one run, from batches of about 2 ms."""
+def timed(torch, run, limit):
+    """Median ms and least host ms of one run, from batches of about 2 ms."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def batch(k):
@@ -53,50 +57,84 @@ def timed(run, limit):
     return statistics.median(s[0] for s in samples), min(s[1] for s in samples)
 
 
-def row(optimizer, shapes, dtype, limit):
-    params = [torch.randn(s, device="cuda", dtype=dtype) for s in parse(shapes)]
+def row(torch, optimizer, shapes, dtype, clip_norm, limit):
+    name = FUSED.get(optimizer) or FOREACH.get(optimizer)
+    if name is None:
+        return dict(error=f"torch has no {optimizer}")
+    make, way = getattr(torch.optim, name), "fused" if optimizer in FUSED else "foreach"
+    params = [torch.randn(s, device="cuda").to(getattr(torch, DTYPES[dtype])) for s in shapes]
     for p in params:
         p.grad = torch.randn_like(p) * 0.01
-    make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
-    eager = make(params, fused=True)
-    eager_ms, host_ms = timed(eager.step, limit)
-    del eager
-    captured = make(params, fused=True, capturable=True)
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+
+    def stepper(**more):
+        opt = make(params, **{way: True}, **more)
+
+        def step():
+            if clip_norm > 0:
+                torch.nn.utils.clip_grad_norm_(params, clip_norm, foreach=True)
+            opt.step()
+        return step
+
+    eager_ms, host_ms = timed(torch, stepper(), limit)
+    result = dict(optimizer=optimizer, mode=f"torch {way}", param=dtype, median_ms=eager_ms, host_us=host_ms * 1e3,
+                  elements=sum(p.numel() for p in params), torch=torch.__version__)
+    captured = stepper(**({} if optimizer in ("sgd", "adagrad") else dict(capturable=True)))
+    with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
-            captured.step()
+            captured()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured.step()
-    graph_ms, _ = timed(graph.replay, limit)
-    return dict(contender=f"torch_fused_{optimizer}", shapes=shapes, param=str(dtype).replace("torch.", ""),
-                elements=sum(p.numel() for p in params), median_ms=eager_ms, host_us=host_ms * 1e3,
-                graph_ms=graph_ms, torch=torch.__version__)
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured()
+        result["graph_ms"] = timed(torch, graph.replay, limit)[0]
+    except RuntimeError:  # what cannot be captured has no such figure
+        torch.cuda.synchronize()
+    return result
+
+
+def answer(torch, optimizer, shapes, dtype, clip_norm, limit):
+    try:
+        return row(torch, optimizer, shapes, dtype, clip_norm, limit)
+    except Exception as e:  # out of memory is a result, not a crash
+        return dict(error=str(e).splitlines()[0] if str(e) else type(e).__name__)
+    finally:
+        torch.cuda.empty_cache()
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__)
     ap.add_argument("--optimizer", default="adamw")
     ap.add_argument("--shapes", default="gpt2:12x768,gpt2:24x1024,gpt2:24x2048,32x16384,1000x16384")
-    ap.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    ap.add_argument("--dtype", default="fp32", choices=list(DTYPES))
+    ap.add_argument("--clip-norm", type=float, default=0)
+    ap.add_argument("--device", type=int, default=0)
     ap.add_argument("--time-limit", type=float, default=0.5)
+    ap.add_argument("--serve", action="store_true",
+                    help="answer each line {optimizer, shapes, dtype, clip_norm} on stdin with a line of rows")
     args = ap.parse_args()
-    source = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    copy_ms, _ = timed(lambda: target.copy_(source), args.time_limit)
-    del source, target
-    ceiling = 2 * (1 << 31) / copy_ms * 1e-6
+    try:
+        import torch
+    except ImportError as e:
+        print(json.dumps({"error": str(e)}), flush=True)
+        return 1
+    if torch.cuda.is_available():
+        torch.cuda.set_device(args.device)
+    if args.serve:
+        print(json.dumps({"torch": torch.__version__}), flush=True)
+        for line in sys.stdin:
+            question = json.loads(line)
+            print(json.dumps({"rows": [answer(torch, limit=args.time_limit, **question)]}), flush=True)
+        return 0
     rows = []
     for optimizer in args.optimizer.split(","):
         for shapes in args.shapes.split(","):
-            r = row(optimizer, shapes, getattr(torch, args.dtype), args.time_limit)
-            rows.append(dict(r, ceiling_gb_per_s=ceiling))
-            print(f"{optimizer} {shapes}: {r['median_ms']:.4f} ms, graph {r['graph_ms']:.4f} ms", file=sys.stderr)
-            torch.cuda.empty_cache()
+            r = answer(torch, optimizer, parse(shapes), args.dtype, args.clip_norm, args.time_limit)
+            rows.append(dict(r, shapes=shapes))
+            print(f"{optimizer} {shapes}: {r.get('error') or '%.4f ms' % r['median_ms']}", file=sys.stderr)
     print(json.dumps({"rows": rows}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

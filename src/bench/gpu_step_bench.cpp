@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "bench/nvml.h"
 #include "bench/step_bench.h"
 #include "check/data.h"
 #include "cuda/memory.h"
@@ -50,11 +51,19 @@ class Runner {
       const int64_t n = s.elements();
       memory_.push_back(filled(b.device.index, c.formats.param, n, 1, 1.0));
       void* data = memory_.back()->data;
-      memory_.push_back(filled(b.device.index, c.formats.grad, n, 2, 0.01));
+      memory_.push_back(filled(b.device.index, c.formats.grad, n, 2, 0.01 * c.grad_scale));
       params.push_back({s.name, s.dims, data, memory_.back()->data, c.formats.param, c.formats.grad,
                         Role::other});
     }
     optimizer_.add_group(std::move(params), group_options(c));
+    args_.stream = stream_.handle();
+    if (c.grad_scale != 1) {  // from device memory, where a scaler that never waits has it
+      const float numbers[] = {static_cast<float>(c.grad_scale), 0};
+      memory_.push_back(std::make_unique<DeviceBytes>(b.device.index, sizeof numbers));
+      cuda::copy_to_device(b.device.index, memory_.back()->data, numbers, sizeof numbers);
+      args_.device_grad_scale = static_cast<const float*>(memory_.back()->data);
+      args_.device_found_inf = args_.device_grad_scale + 1;
+    }
     step();
     stream_.wait();
     graph_ = std::make_unique<cuda::Graph>(stream_, [this] { step(); });
@@ -62,16 +71,13 @@ class Runner {
 
   const Optimizer& optimizer() const { return optimizer_; }
   cuda::Graph& graph() { return *graph_; }
-  void step() {
-    StepArgs args;
-    args.stream = stream_.handle();
-    optimizer_.step(args);
-  }
+  void step() { optimizer_.step(args_); }
 
  private:
   cuda::Stream& stream_;
   std::vector<std::unique_ptr<DeviceBytes>> memory_;
   Optimizer optimizer_;
+  StepArgs args_;
   std::unique_ptr<cuda::Graph> graph_;
 };
 
@@ -137,13 +143,20 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
   contenders.push_back(timed(
       "copy", [&] { stream.copy(copy.to.data, copy.from.data, copy.bytes); }, nullptr));
 
+  GpuWatch watch(cuda::pci_bus_id(b.device.index));
   const std::vector<Measurement> results = measure(contenders, b.sampler);
+  const GpuWatch::Seen seen = watch.end();
   const double ceiling = 2e-9 * static_cast<double>(copy.bytes) / results.back().summary.median;
   std::vector<lab::Row> rows;
   for (size_t i = 0; i < runners.size(); ++i) {
     lab::Row row = result_row(b.contenders[i], b, runners[i]->optimizer(), results[2 * i]);
     row.set("graph_ms", results[2 * i + 1].summary.median * 1e3);
     row.set("host_us", host[i] * 1e6).set("launches", runners[i]->graph().nodes());
+    row.set("syncs", 0);  // the step was captured, and what waits for the device cannot be
+    if (seen.samples > 0) {
+      row.set("least_sm_mhz", seen.least_sm_mhz).set("most_sm_mhz", seen.most_sm_mhz);
+      row.set("memory_mhz", seen.memory_mhz).set("slowdown", seen.slowdown);
+    }
     row.set("ceiling_gb_per_s", ceiling);
     row.set("percent_of_ceiling", 100 * std::get<double>(*row.find("gb_per_s")) / ceiling);
     row.set("samples", results[2 * i].summary.n).set("stopped_by", results[2 * i].stopped_by);

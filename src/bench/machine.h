@@ -26,13 +26,4 @@ struct Machine {
 // file_root is put before /proc, /sys and /etc, for tests.
 Machine describe_machine(const std::string& file_root = "");
 
-struct Gpu {
-  std::string name;
-  int64_t memory_bytes = 0;
-  std::string driver;
-};
-
-// Asks NVML, which comes with the driver and is loaded at run time; empty without it.
-std::vector<Gpu> find_gpus();
-
 }  // namespace gallop::bench

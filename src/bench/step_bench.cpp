@@ -25,7 +25,7 @@ constexpr double kSampleSeconds = 1e-3;
 class Runner {
  public:
   Runner(const StepContender& c, const ShapeList& list, int threads)
-      : optimizer_(c.optimizer, step_options(c, threads, {})) {
+      : optimizer_(c.optimizer, step_options(c, threads, {})), grad_scale_(c.grad_scale) {
     std::vector<Param> params;
     const size_t width = size_of(c.formats.param), grad_width = size_of(c.formats.grad);
     for (const Shape& s : list.shapes) {
@@ -36,7 +36,7 @@ class Runner {
       memory_.push_back(touched_floats(floats(grad_width), threads, 0.0f));
       void* grad = memory_.back().get();
       fill(data, c.formats.param, n, 1, 1.0);
-      fill(grad, c.formats.grad, n, 2, 0.01);
+      fill(grad, c.formats.grad, n, 2, 0.01 * c.grad_scale);
       params.push_back({s.name, s.dims, data, grad, c.formats.param, c.formats.grad, Role::other});
     }
     optimizer_.add_group(std::move(params), group_options(c));
@@ -44,7 +44,7 @@ class Runner {
 
   const Optimizer& optimizer() const { return optimizer_; }
   void run(int iterations) {
-    for (int i = 0; i < iterations; ++i) optimizer_.step();
+    for (int i = 0; i < iterations; ++i) optimizer_.step({.grad_scale = grad_scale_});
   }
   // The same memory, without the optimizer around the kernel.
   void run_bare(int iterations) const {
@@ -91,6 +91,7 @@ class Runner {
 
   std::vector<std::shared_ptr<float[]>> memory_;
   Optimizer optimizer_;
+  double grad_scale_;
 };
 
 // Steps taken untimed before each sample: other contenders ran in between, and what fits the
@@ -138,6 +139,7 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
   row.set("elements", bench.shapes.elements());
   row.set("param", to_string(c.formats.param)).set("grad", to_string(c.formats.grad));
   row.set("rounding", to_string(c.formats.rounding)).set("state", to_string(c.formats.state));
+  row.set("clip_norm", c.clip_norm).set("grad_scale", c.grad_scale);
   row.set("device", to_string(bench.device)).set("isa", o.isa()).set("threads", bench.threads);
   row.set("median_ms", m.summary.median * 1e3).set("p5_ms", m.summary.p5 * 1e3);
   row.set("p95_ms", m.summary.p95 * 1e3);

@@ -22,6 +22,7 @@ struct StepContender {
   check::Formats formats{DType::f32, DType::f32, Rounding::nearest, StateFormat::f32,
                          Rounding::stochastic};
   double clip_norm = 0;
+  double grad_scale = 1;  // gradients are this many times larger, and unscaled in the step
   bool zero_grad = false;
   // Not an optimizer step but its kernel called in a loop, on one thread: what a step's own work
   // is measured against. Plain fp32 only.

@@ -67,20 +67,23 @@ __global__ void write(const __grid_constant__ Step s, Target target, T* out, Ope
 // The codecs count elements of a chunk in an int.
 constexpr Index kSpan = 1 << 20;
 
-__global__ void decode(const void* data, const void* low, Storage storage, float* out, Index n) {
+__global__ void decode_array(const void* data, const void* low, Storage storage, float* out,
+                             Index n) {
   for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
     const Index base = i / kSpan * kSpan;
     const Index low_bytes = storage == Storage::bf16_remainder ? 2 : 4;
     float value[1];
-    load_any(static_cast<const char*>(data) + base * bytes_of(storage),
-             static_cast<const char*>(low) + base * low_bytes, storage,
-             static_cast<int>(i - base), value);
+    Half rest[1];
+    fetch_param(static_cast<const char*>(data) + base * bytes_of(storage),
+                static_cast<const char*>(low) + base * low_bytes, storage,
+                static_cast<int>(i - base), value, rest);
+    decode_param(storage, value, rest);
     out[i] = value[0];
   }
 }
 
-__global__ void encode(const __grid_constant__ Step s, Target target, Bits64 number, void* data,
-                       void* low, Storage storage, const float* in, Index n) {
+__global__ void encode_array(const __grid_constant__ Step s, Target target, Bits64 number,
+                             void* data, void* low, Storage storage, const float* in, Index n) {
   if (is_left_alone(s, target)) return;
   const unsigned tensor = target.tensor;
   const Bits64 key = combine(combine(combine(s.control->seed, s.tensors[tensor].id),
@@ -90,8 +93,8 @@ __global__ void encode(const __grid_constant__ Step s, Target target, Bits64 num
     const Index base = i / kSpan * kSpan;
     const Index low_bytes = storage == Storage::bf16_remainder ? 2 : 4;
     const float value[1] = {in[i]};
-    store_any(advanced(data, base * bytes_of(storage)), advanced(low, base * low_bytes), storage,
-              base, static_cast<int>(i - base), key, value);
+    store_param(advanced(data, base * bytes_of(storage)), advanced(low, base * low_bytes), storage,
+                static_cast<int>(i - base), Random{key, base}, value);
   }
 }
 
@@ -119,26 +122,28 @@ cudaError_t launch_pass(bool f64, Op op, void* out, const Operand* in, Index n,
   return cudaGetLastError();
 }
 
-cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in, Index n,
-                         cudaStream_t stream) {
+cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in,
+                         Index n, cudaStream_t stream) {
   if (f64) {
-    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<double*>(out), in, n);
+    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<double*>(out), in,
+                                                      n);
   } else {
-    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<float*>(out), in, n);
+    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<float*>(out), in,
+                                                      n);
   }
   return cudaGetLastError();
 }
 
 cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
                           cudaStream_t stream) {
-  decode<<<blocks_for(n), kPassThreads, 0, stream>>>(data, low, storage, out, n);
+  decode_array<<<blocks_for(n), kPassThreads, 0, stream>>>(data, low, storage, out, n);
   return cudaGetLastError();
 }
 
 cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,
                           Storage storage, const float* in, Index n, cudaStream_t stream) {
-  encode<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, number, data, low, storage, in,
-                                                     n);
+  encode_array<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, number, data, low, storage,
+                                                           in, n);
   return cudaGetLastError();
 }
 

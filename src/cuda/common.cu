@@ -19,42 +19,80 @@ __device__ double block_sum(double value) {
   return threadIdx.x == 0 ? sums[0] : 0;
 }
 
+constexpr int kWarp = 32;
+
+// Sums squares of gradients as the update will see them.
 template <class T>
-__device__ double square(T g, T scale, T limit) {
-  // NaN for an infinity, which the clamp would hide.
-  const double unseen = limit < static_cast<T>(kInfinity) ? static_cast<double>(g * scale) * 0 : 0;
-  const double wide = static_cast<double>(detail::clamped(g, scale, limit)) + unseen;
-  return wide * wide;
+struct Squares {
+  T scale, limit;
+  double sum = 0;
+
+  __device__ __forceinline__ void add(T g) {
+    T x = g * scale;
+    // x * 0 is NaN for an infinity, which the clamp would hide.
+    if (limit < static_cast<T>(kInfinity)) x = detail::clamped(x, T(1), limit) + x * 0;
+    const auto wide = static_cast<double>(x);
+    sum = ::fma(wide, wide, sum);
+  }
+};
+
+template <class T, int V>
+__device__ __forceinline__ void fetch_grad(const void* grad, Storage storage, int i, T (&g)[V]) {
+  if constexpr (std::is_same_v<T, double>) {
+    load(grad, i, g);
+  } else {
+    fetch(grad, is_16_bit(storage), i, g);
+  }
 }
 
-// Of n gradients from `grad` on, by the whole block.
+template <class T, int V>
+__device__ __forceinline__ void add_all(Storage storage, T (&g)[V], Squares<T>& squares) {
+  if constexpr (!std::is_same_v<T, double>) decode(storage, g);
+#pragma unroll
+  for (int k = 0; k < V; ++k) squares.add(g[k]);
+}
+
+// Of n gradients from `grad` on, by one warp; in lane 0. Which elements a lane adds up, and in
+// which order, does not depend on alignment.
 template <class T>
 __device__ double chunk_square_sum(const void* grad, Storage storage, int n, double scale,
                                    double clip_value) {
+  constexpr int kTogether = 4;  // vectors under way at a time
+  constexpr int kStride = kWarp * kVector;
   const T limit = clip_value == 0 ? static_cast<T>(kInfinity) : static_cast<T>(clip_value);
-  double sum = 0;
-  const auto add = [&]<int V>(int i, T(&g)[V]) {
-    if constexpr (std::is_same_v<T, double>) {
-      load(grad, i, g);
-    } else {
-      load_any(grad, nullptr, storage, i, g);
-    }
-    for (int k = 0; k < V; ++k) sum += square(g[k], static_cast<T>(scale), limit);
-  };
-  // The same elements to the same thread, aligned or not.
+  Squares<T> squares{static_cast<T>(scale), limit};
+  int i = threadIdx.x % kWarp * kVector;
   const bool aligned = reinterpret_cast<Bits64>(grad) % 16 == 0;
-  for (int i = threadIdx.x * kVector; i < n; i += kThreads * kVector) {
-    if (aligned && i + kVector <= n) {
-      alignas(16) T g[kVector];
-      add(i, g);
-    } else {
-      for (int k = i; k < n && k < i + kVector; ++k) {
-        T g[1];
-        add(k, g);
-      }
+  for (; aligned && i + (kTogether - 1) * kStride + kVector <= n; i += kTogether * kStride) {
+    alignas(16) T g[kTogether][kVector];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) fetch_grad(grad, storage, i + u * kStride, g[u]);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) add_all(storage, g[u], squares);
+  }
+  for (; i < n; i += kStride) {
+    for (int k = i; k < n && k < i + kVector; ++k) {
+      T g[1];
+      fetch_grad(grad, storage, k, g);
+      add_all(storage, g, squares);
     }
   }
-  return block_sum(sum);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    squares.sum += __shfl_down_sync(~0u, squares.sum, distance);
+  }
+  return squares.sum;
+}
+
+__device__ double chunk_norm(const Step& s, const Chunk& chunk, double divisor) {
+  const Tensor& t = s.tensors[chunk.tensor];
+  void* grad = s.grads[chunk.tensor];
+  if (grad == nullptr) return 0;
+  const Index first = chunk.index * s.chunk_elements, rest = t.n - first;
+  const int n = static_cast<int>(rest < s.chunk_elements ? rest : s.chunk_elements);
+  void* at = advanced(grad, first * bytes_of(t.grad_storage));
+  return t.grad_storage == Storage::f64
+             ? chunk_square_sum<double>(at, t.grad_storage, n, 1 / divisor, s.clip_value)
+             : chunk_square_sum<float>(at, t.grad_storage, n, 1 / divisor, s.clip_value);
 }
 
 __device__ void conclude(const Step& s, double sum) {
@@ -63,25 +101,23 @@ __device__ void conclude(const Step& s, double sum) {
   c.skip = s.skip_nonfinite && !isfinite(sum);
   const double factor = s.clip_norm / (c.norm + 1e-6);  // as torch
   c.factor = s.clip_norm > 0 && !(factor >= 1) ? factor : 1;
-  c.ticket = 0;
+  c.ticket = c.taken = 0;
 }
 
 __global__ void __launch_bounds__(kThreads) square_sum(const __grid_constant__ Step s) {
   const double divisor = grad_divisor(s);
-  for (unsigned c = s.first_chunk + blockIdx.x; c < s.last_chunk; c += gridDim.x) {
-    const Chunk chunk = s.chunks[c];
-    const Tensor& t = s.tensors[chunk.tensor];
-    void* grad = s.grads[chunk.tensor];
-    double sum = 0;
-    if (grad != nullptr) {
-      const Index first = chunk.index * s.chunk_elements, rest = t.n - first;
-      const int n = static_cast<int>(rest < s.chunk_elements ? rest : s.chunk_elements);
-      void* at = advanced(grad, first * bytes_of(t.grad_storage));
-      sum = t.grad_storage == Storage::f64
-                ? chunk_square_sum<double>(at, t.grad_storage, n, 1 / divisor, s.clip_value)
-                : chunk_square_sum<float>(at, t.grad_storage, n, 1 / divisor, s.clip_value);
+  const unsigned lane = threadIdx.x % kWarp, chunks = s.last_chunk - s.first_chunk;
+  // Chunks from the last to the first: the update begins with the first, which then is in cache.
+  const unsigned warps = gridDim.x * (kThreads / kWarp);
+  unsigned turn = blockIdx.x + threadIdx.x / kWarp * gridDim.x;
+  while (turn < chunks) {
+    const unsigned c = chunks - 1 - turn;
+    const double sum = chunk_norm(s, s.chunks[s.first_chunk + c], divisor);
+    if (lane == 0) {
+      s.partials[c] = sum;
+      turn = warps + atomicAdd(&s.control->taken, 1u);
     }
-    if (threadIdx.x == 0) s.partials[c - s.first_chunk] = sum;
+    turn = __shfl_sync(~0u, turn, 0);
   }
   __shared__ bool last;
   __syncthreads();
@@ -92,9 +128,8 @@ __global__ void __launch_bounds__(kThreads) square_sum(const __grid_constant__ S
   __syncthreads();
   if (!last) return;
   double sum = 0;
-  for (unsigned c = threadIdx.x; c < s.last_chunk - s.first_chunk; c += kThreads) {
-    sum += __ldcg(s.partials + c);
-  }
+#pragma unroll 8
+  for (unsigned c = threadIdx.x; c < chunks; c += kThreads) sum += __ldcg(s.partials + c);
   sum = block_sum(sum);
   if (threadIdx.x == 0) conclude(s, sum);
 }

@@ -81,8 +81,7 @@ struct Engine::Impl {
   int multiprocessors = 0;
   void* stream = nullptr;  // of the last step
 
-  bool stale = true;      // device memory does not know all of slots and groups
-  bool uploaded = false;  // it knows some, and steps were taken
+  bool stale = true;  // device memory does not know all of slots and groups
   std::vector<size_t> new_grads;
   Buffer<Tensor> tensors;
   Buffer<void*> grads;
@@ -99,17 +98,21 @@ struct Engine::Impl {
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status), "asking a stream");
+    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status),
+          "asking whether a stream is being captured");
     return status != cudaStreamCaptureStatusNone;
+  }
+
+  // What allocates cannot be captured.
+  void refuse_capture(const char* what) const {
+    if (!capturing()) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} cannot be captured: take one step before", what));
   }
 
   void upload() {
     if (!stale) return;
-    if (capturing()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "the first step after parameters were added or moved cannot be captured: take "
-                  "one step before");
-    }
+    refuse_capture("the first step after parameters were added or moved");
     std::vector<Tensor> t;
     std::vector<void*> g;
     for (const Slot& s : slots) {
@@ -136,7 +139,6 @@ struct Engine::Impl {
     }
     new_grads.clear();
     stale = false;
-    uploaded = true;
   }
 
   // Hyper-parameters, steps and scalars as the host has them.
@@ -177,6 +179,7 @@ struct Engine::Impl {
     std::vector<size_t> key(params.begin(), params.end());
     auto it = subsets.find(key);
     if (it == subsets.end()) {
+      refuse_capture("the first step of a choice of parameters");
       Table table(device, multiprocessors, options.mode, slots, key);
       it = subsets.emplace(std::move(key), std::move(table)).first;
     }
@@ -334,16 +337,17 @@ void Engine::zero_grads() {
   m.launch(zero_grads_kernel(), s, "zeroing gradients");
 }
 
-Engine::Totals Engine::pull(std::vector<Slot>& slots, std::vector<gallop::Group>& groups) {
+std::optional<Engine::Totals> Engine::pull(std::vector<Slot>& slots,
+                                           std::vector<gallop::Group>& groups) {
   Impl& m = *impl_;
-  if (!m.uploaded) return {0, 0};
+  if (m.stale) return std::nullopt;
   const DeviceScope scope(m.device);
   check(cudaDeviceSynchronize(), "waiting for the device");
   const std::vector<Progress> p = m.progress.to_host(), gp = m.group_progress.to_host();
   for (size_t i = 0; i < p.size(); ++i) take_progress(p[i], slots[i]);
   for (size_t g = 0; g < gp.size(); ++g) take_progress(gp[g], groups[g]);
   const Control c = m.control.to_host().front();
-  return {c.skipped, c.norm};
+  return Totals{c.skipped, c.norm};
 }
 
 void Engine::push(int64_t skipped, uint64_t seed) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,12 +37,13 @@ class Engine {
   void count_skipped();
   void zero_grads();
 
-  // What the device knows of steps and scalars, into (or from) the optimizer's fields.
+  // What the device knows of steps and scalars, into (or from) the optimizer's fields. Between a
+  // change and the next step it knows nothing that they do not.
   struct Totals {
     int64_t skipped;
     double norm;
   };
-  Totals pull(std::vector<Slot>& slots, std::vector<Group>& groups);
+  std::optional<Totals> pull(std::vector<Slot>& slots, std::vector<Group>& groups);
   void push(int64_t skipped, uint64_t seed);
 
  private:

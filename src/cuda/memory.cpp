@@ -54,17 +54,21 @@ void require_device(int device) {
   }
 }
 
+static void check_allocated(cudaError_t status, int device, size_t bytes) {
+  if (status != cudaErrorMemoryAllocation) {
+    return check(status, fmt::format("allocating {} bytes", bytes));
+  }
+  cudaGetLastError();
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  unsupported(fmt::format("no memory for {} bytes on cuda:{}, which has {} free of {}", bytes,
+                          device, free, total));
+}
+
 void* allocate(int device, size_t bytes) {
   const DeviceScope scope(device);
   void* memory = nullptr;
-  const cudaError_t status = cudaMalloc(&memory, bytes);
-  if (status != cudaSuccess) {
-    cudaGetLastError();
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    unsupported(fmt::format("no memory for {} bytes on cuda:{}, which has {} free of {}", bytes,
-                            device, free, total));
-  }
+  check_allocated(cudaMalloc(&memory, bytes), device, bytes);
   check(cudaMemset(memory, 0, bytes), "zeroing optimizer state");
   return memory;
 }
@@ -72,7 +76,7 @@ void* allocate(int device, size_t bytes) {
 void* allocate_shared(int device, size_t bytes) {
   const DeviceScope scope(device);
   void* memory = nullptr;
-  check(cudaMallocManaged(&memory, bytes), fmt::format("allocating {} bytes", bytes));
+  check_allocated(cudaMallocManaged(&memory, bytes), device, bytes);
   check(cudaMemset(memory, 0, bytes), "zeroing memory");
   check(cudaDeviceSynchronize(), "zeroing memory");
   return memory;

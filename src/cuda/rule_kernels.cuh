@@ -21,7 +21,9 @@ struct Job {
 };
 
 template <class R>
-inline constexpr bool kHasScalars = requires { typename R::Scalars; };
+inline constexpr bool kHasScalars = requires {
+  typename R::Scalars;
+};
 
 // Coefficients in double. Not inlined: its registers would be those of every thread.
 template <class R>
@@ -55,8 +57,7 @@ __device__ Clock clock_of(const Step& s, unsigned tensor, int entry) {
 template <class R>
 __device__ const double* scalars_of(const Step& s, unsigned tensor) {
   constexpr bool per_group = detail::counting<R>() == Counting::per_group;
-  return per_group ? s.group_progress[s.tensors[tensor].group].scalars
-                   : s.progress[tensor].scalars;
+  return per_group ? s.group_progress[s.tensors[tensor].group].scalars : s.progress[tensor].scalars;
 }
 
 template <class R, int E, class T>
@@ -133,51 +134,71 @@ struct Streams {
     }
   }
 
-  // Elements i to i + V, by one thread.
+  // V elements of every stream, by one thread.
   template <int V>
-  __device__ __forceinline__ void update(int i, const Job<R, T>& job) const {
+  struct Loaded {
     alignas(16) T p[V], g[V], s[kN > 0 ? kN : 1][V];
-    if constexpr (kEntry.grad) load_stream(grad, nullptr, grad_storage, i, g);
-    load_stream(param, low, param_storage, i, p);
+    alignas(16) Half rest[V];
+  };
+
+  template <int V>
+  __device__ __forceinline__ void fetch_all(int i, Loaded<V>& l) const {
+    if constexpr (P == Path::blocks) {
+      if constexpr (kEntry.grad) fetch(grad, is_16_bit(grad_storage), i, l.g);
+      fetch_param(param, low, param_storage, i, l.p, l.rest);
 #pragma unroll
-    for (int j = 0; j < kN; ++j)
-      if (has(j)) load_stream(state[j], nullptr, state_storage[j], i, s[j]);
+      for (int j = 0; j < kN; ++j)
+        if (has(j)) fetch(state[j], is_16_bit(state_storage[j]), i, l.s[j]);
+    } else {
+      if constexpr (kEntry.grad) load(grad, i, l.g);
+      load(param, i, l.p);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (has(j)) load(state[j], i, l.s[j]);
+    }
+  }
+
+  template <int V>
+  __device__ __forceinline__ void update(int i, Loaded<V>& l, const Job<R, T>& job) const {
+    if constexpr (P == Path::blocks) {
+      if constexpr (kEntry.grad) decode(grad_storage, l.g);
+      decode_param(param_storage, l.p, l.rest);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (has(j)) decode(state_storage[j], l.s[j]);
+    }
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       T t[kN];
 #pragma unroll
-      for (int j = 0; j < kN; ++j) t[j] = has(j) ? s[j][k] : T(0);
-      const T grad_k = kEntry.grad ? detail::clamped(g[k], job.scale, job.limit) * job.factor : T(0);
-      p[k] = detail::apply<R, E>(p[k], grad_k, t, job.coef);
+      for (int j = 0; j < kN; ++j) t[j] = has(j) ? l.s[j][k] : T(0);
+      const T g = kEntry.grad ? detail::clamped(l.g[k], job.scale, job.limit) * job.factor : T(0);
+      l.p[k] = detail::apply<R, E>(l.p[k], g, t, job.coef);
 #pragma unroll
       for (int j = 0; j < kN; ++j)
-        if (writes(j)) s[j][k] = t[j];
+        if (writes(j)) l.s[j][k] = t[j];
     }
-    constexpr Bits64 kStream = static_cast<Bits64>(E) * (detail::kMaxStates + 1);
-    if constexpr (kWrites) store_stream(param, low, param_storage, i, kStream, p);
-#pragma unroll
-    for (int j = 0; j < kN; ++j)
-      if (writes(j)) store_stream(state[j], nullptr, state_storage[j], i, kStream + 1 + j, s[j]);
+    store_all(i, l);
     if (kEntry.grad && zero) zero_gradient<V>(i);
   }
 
  private:
   template <int V>
-  __device__ __forceinline__ static void load_stream(const void* data, const void* low_bits,
-                                                     Storage storage, int i, T (&out)[V]) {
+  __device__ __forceinline__ void store_all(int i, const Loaded<V>& l) const {
+    constexpr Bits64 kStream = static_cast<Bits64>(E) * (detail::kMaxStates + 1);
+    const auto random = [&](int stream) {
+      return Random{combine(key, kStream + static_cast<Bits64>(stream)), first};
+    };
     if constexpr (P == Path::blocks) {
-      load_any(data, low_bits, storage, i, out);
+      if constexpr (kWrites) store_param(param, low, param_storage, i, random(0), l.p);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) store_state(state[j], state_storage[j], i, random(1 + j), l.s[j]);
     } else {
-      load(data, i, out);
-    }
-  }
-  template <int V>
-  __device__ __forceinline__ void store_stream(void* data, void* low_bits, Storage storage, int i,
-                                               Bits64 stream, const T (&in)[V]) const {
-    if constexpr (P == Path::blocks) {
-      store_any(data, low_bits, storage, first, i, combine(key, stream), in);
-    } else {
-      store(data, i, in);
+      if constexpr (kWrites) store(param, i, l.p);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) store(state[j], i, l.s[j]);
     }
   }
   template <int V>
@@ -189,30 +210,34 @@ struct Streams {
   }
 };
 
-// After the last block: steps and scalars advance.
+// After the last block: steps and scalars advance. Everyone waits for this one block: what does
+// not depend on one another is loaded at once.
 template <class R>
 __device__ void advance(const Step& s) {
   for (unsigned i = threadIdx.x; i < s.member_count; i += kThreads) {
     const unsigned tensor = s.members[i];
-    if (s.grads[tensor] == nullptr) continue;
+    const void* grad = s.grads[tensor];
     Progress& p = s.progress[tensor];
+    const long long steps = p.steps;
+    if (grad == nullptr) continue;
     if constexpr (kHasScalars<R>) {
       const Tensor& t = s.tensors[tensor];
       double coef[detail::kMaxCoefs];
       coefs_of<R>(s.groups[t.group], s.group_progress[t.group].steps, clock_of<R>(s, tensor, 0),
                   p.scalars, coef);
     }
-    ++p.steps;
+    p.steps = steps + 1;
   }
   if (!s.finish) return;
-  __syncthreads();
-  for (unsigned g = threadIdx.x; g < s.group_count; g += kThreads) {
+  if constexpr (kHasScalars<R>) __syncthreads();  // the tensors' scalars need the old count
+  for (unsigned g = kThreads - 1 - threadIdx.x; g < s.group_count; g += kThreads) {
     Progress& p = s.group_progress[g];
+    const long long steps = p.steps;
     if constexpr (kHasScalars<R> && detail::counting<R>() == Counting::per_group) {
       double coef[detail::kMaxCoefs];
-      coefs_of<R>(s.groups[g], p.steps, {static_cast<double>(p.steps + 1), false}, p.scalars, coef);
+      coefs_of<R>(s.groups[g], steps, {static_cast<double>(steps + 1), false}, p.scalars, coef);
     }
-    ++p.steps;
+    p.steps = steps + 1;
   }
 }
 
@@ -229,37 +254,26 @@ __device__ inline bool last_block(Control& control) {
   return last;
 }
 
+// A block at work on one chunk after the other.
 template <class R, int E, unsigned Present, Path P>
-__global__ void __launch_bounds__(kThreads, P == Path::f64 ? 1 : kBlocksPerSm)
-    update(const __grid_constant__ Step s) {
+struct Worker {
   using Chunked = Streams<R, E, Present, P>;
   using T = typename Chunked::T;
-  constexpr bool kGrad = detail::entry_at<R>(E).grad;
-  __shared__ Job<R, T> job;
-  const bool skipped = E == 0 && is_skipped(s);
-  if (threadIdx.x == 0) job.group = ~0u;
+  // 16-bit streams in 16-byte accesses too.
+  static constexpr int kWide = P == Path::blocks ? 2 * kVector : kVector;
+
+  const Step& s;
+  Job<R, T>& job;
   // What the job was prepared for. Most tensors of a list are at the same step of the same group.
   unsigned group = ~0u;
   long long steps = -1;
-  // Blocks take chunks as they get done: some multiprocessors are farther from memory than others.
-  __shared__ unsigned next[2];
-  unsigned turn = 0, c = s.first_chunk + blockIdx.x;
-  for (; c < s.last_chunk && !skipped; __syncthreads(), c = next[turn], turn ^= 1) {
-    if (threadIdx.x == 0) {
-      next[turn] = s.first_chunk + gridDim.x + atomicAdd(&s.control->taken, 1u);
-    }
-    const Chunk chunk = s.chunks[c];
+
+  __device__ __forceinline__ void update_chunk(const Chunk chunk) {
     const Tensor& t = s.tensors[chunk.tensor];
     void* grad = s.grads[chunk.tensor];
     const long long own = s.progress[chunk.tensor].steps;
-    if (kGrad ? grad == nullptr : own == 0) continue;
-    if (kHasScalars<R> || t.group != group || own != steps) {
-      group = t.group;
-      steps = own;
-      __syncthreads();
-      if (threadIdx.x == 0) prepare<R, E>(s, chunk.tensor, job);
-      __syncthreads();
-    }
+    if (detail::entry_at<R>(E).grad ? grad == nullptr : own == 0) return;
+    if constexpr (P != Path::blocks) prepare_job(chunk.tensor, t.group, own);
     const Index first = chunk.index * s.chunk_elements, rest = t.n - first;
     const int n = static_cast<int>(rest < s.chunk_elements ? rest : s.chunk_elements);
     const bool aligned = t.aligned && reinterpret_cast<Bits64>(grad) % 16 == 0;
@@ -268,11 +282,65 @@ __global__ void __launch_bounds__(kThreads, P == Path::f64 ? 1 : kBlocksPerSm)
     if constexpr (P == Path::blocks) {
       streams.key = combine(combine(s.control->seed, t.id), static_cast<Bits64>(own));
     }
-    const int vectors = aligned ? n / kVector * kVector : 0;
-    for (int i = threadIdx.x * kVector; i < vectors; i += kThreads * kVector) {
-      streams.template update<kVector>(i, job);
+    const int vectors = aligned ? n / kWide * kWide : 0;
+    if constexpr (P == Path::blocks) {
+      // The next loads are under way before anything waits. It pays where decoding takes its
+      // time; plain fp32 is 1 % slower so.
+      int i = threadIdx.x * kWide;
+      typename Chunked::template Loaded<kWide> loaded;
+      if (i < vectors) streams.fetch_all(i, loaded);
+      prepare_job(chunk.tensor, t.group, own);
+      while (i < vectors) {
+        streams.update(i, loaded, job);
+        i += kThreads * kWide;
+        if (i < vectors) streams.fetch_all(i, loaded);
+      }
+    } else {
+      for (int i = threadIdx.x * kWide; i < vectors; i += kThreads * kWide) {
+        update_at<kWide>(streams, i);
+      }
     }
-    for (int i = vectors + threadIdx.x; i < n; i += kThreads) streams.template update<1>(i, job);
+    for (int i = vectors + threadIdx.x; i < n; i += kThreads) update_at<1>(streams, i);
+  }
+
+ private:
+  __device__ __forceinline__ void prepare_job(unsigned tensor, unsigned its_group, long long own) {
+    if (!kHasScalars<R> && its_group == group && own == steps) return;
+    group = its_group;
+    steps = own;
+    __syncthreads();
+    if (threadIdx.x == 0) prepare<R, E>(s, tensor, job);
+    __syncthreads();
+  }
+
+  template <int V>
+  __device__ __forceinline__ void update_at(const Chunked& streams, int i) const {
+    typename Chunked::template Loaded<V> loaded;
+    streams.fetch_all(i, loaded);
+    streams.update(i, loaded, job);
+  }
+};
+
+template <class R, int E, unsigned Present, Path P>
+__global__ void __launch_bounds__(kThreads, P == Path::f64 ? 1 : kBlocksPerSm)
+    update(const __grid_constant__ Step s) {
+  using Work = Worker<R, E, Present, P>;
+  __shared__ Job<R, typename Work::T> job;
+  const bool skipped = E == 0 && is_skipped(s);
+  if (threadIdx.x == 0) job.group = ~0u;
+  Work work{s, job};
+  // Blocks take chunks as they get done: some multiprocessors are farther from memory than others.
+  __shared__ unsigned next[2];
+  const unsigned dealt = s.first_chunk + gridDim.x;
+  unsigned turn = 0, c = s.first_chunk + blockIdx.x;
+  while (c < s.last_chunk && !skipped) {
+    if (threadIdx.x == 0) {
+      next[turn] = dealt < s.last_chunk ? dealt + atomicAdd(&s.control->taken, 1u) : dealt;
+    }
+    work.update_chunk(s.chunks[c]);
+    __syncthreads();
+    c = next[turn];
+    turn ^= 1;
   }
   if (!last_block(*s.control) || E != 0) return;
   if (!skipped) {

@@ -87,4 +87,17 @@ size_t l2_bytes(int device) {
   return static_cast<size_t>(bytes);
 }
 
+int64_t memory_bytes(int device) {
+  const DeviceScope scope(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the memory's size");
+  return static_cast<int64_t>(total);
+}
+
+std::string pci_bus_id(int device) {
+  char text[32] = {};
+  check(cudaDeviceGetPCIBusId(text, sizeof text, device), "asking for the PCI bus");
+  return text;
+}
+
 }  // namespace gallop::cuda

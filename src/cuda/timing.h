@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace gallop::cuda {
 
@@ -47,5 +49,7 @@ class Graph {
 };
 
 size_t l2_bytes(int device);
+int64_t memory_bytes(int device);  // all of it
+std::string pci_bus_id(int device);
 
 }  // namespace gallop::cuda

@@ -10,20 +10,10 @@ namespace gallop::cuda {
 
 inline constexpr int kVector = 4;
 
-template <class T>
-struct Wide;
-template <>
-struct Wide<float> {
-  using type = float4;
-};
-template <>
-struct Wide<double> {
-  using type = double2;  // two of them
-};
-template <>
-struct Wide<Half> {
-  using type = uint2;
-};
+// The widest access that V elements of T fill.
+template <class T, int V>
+using Wide = std::conditional_t<std::is_same_v<T, float>, float4,
+                                std::conditional_t<V * sizeof(T) % 16 == 0, uint4, uint2>>;
 
 template <class T, int V>
 __device__ __forceinline__ void load(const void* base, int i, T (&out)[V]) {
@@ -31,7 +21,7 @@ __device__ __forceinline__ void load(const void* base, int i, T (&out)[V]) {
   if constexpr (V == 1) {
     out[0] = __ldcs(p);
   } else {
-    using W = typename Wide<T>::type;
+    using W = Wide<T, V>;
 #pragma unroll
     for (int k = 0; k < static_cast<int>(V * sizeof(T) / sizeof(W)); ++k) {
       reinterpret_cast<W*>(out)[k] = __ldcs(reinterpret_cast<const W*>(p) + k);
@@ -45,7 +35,7 @@ __device__ __forceinline__ void store(void* base, int i, const T (&in)[V]) {
   if constexpr (V == 1) {
     __stcs(p, in[0]);
   } else {
-    using W = typename Wide<T>::type;
+    using W = Wide<T, V>;
 #pragma unroll
     for (int k = 0; k < static_cast<int>(V * sizeof(T) / sizeof(W)); ++k) {
       __stcs(reinterpret_cast<W*>(p) + k, reinterpret_cast<const W*>(in)[k]);
@@ -54,94 +44,138 @@ __device__ __forceinline__ void store(void* base, int i, const T (&in)[V]) {
 }
 
 // ---- any storage, as fp32; which one is the same for the whole block ----
+//
+// Loading and decoding are apart: a decoded stream waits for its memory, and all streams' loads
+// shall be under way before the first is waited for. In between, 16-bit values lie in the first
+// half of the fp32 array.
+
+__device__ __forceinline__ bool is_16_bit(Storage s) {
+  return s != Storage::f32 && s != Storage::f64;
+}
+
+__device__ __forceinline__ bool has_master(Storage s) {
+  return s == Storage::bf16_master || s == Storage::f16_master;
+}
 
 template <int V>
-__device__ __forceinline__ void load_any(const void* data, const void* low, Storage storage, int i,
-                                         float (&out)[V]) {
+__device__ __forceinline__ void fetch(const void* data, bool halves, int i, float (&out)[V]) {
+  if (!halves) return load(data, i, out);
   alignas(16) Half h[V];
-  switch (storage) {
-    case Storage::bf16_nearest:
-    case Storage::bf16_stochastic:
-      load(data, i, h);
+  load(data, i, h);
+  memcpy(out, h, sizeof h);
+}
+
+template <int V>
+__device__ __forceinline__ void decode_bf16(float (&x)[V]) {
+  Half h[V];
+  memcpy(h, x, sizeof h);
 #pragma unroll
-      for (int k = 0; k < V; ++k) out[k] = from_bf16(h[k]);
-      return;
-    case Storage::f16_nearest:
-    case Storage::f16_stochastic:
-      load(data, i, h);
+  for (int k = 0; k < V; ++k) x[k] = from_bf16(h[k]);
+}
+
+template <int V>
+__device__ __forceinline__ void decode_f16(float (&x)[V]) {
+  Half h[V];
+  memcpy(h, x, sizeof h);
 #pragma unroll
-      for (int k = 0; k < V; ++k) out[k] = from_f16(h[k]);
-      return;
-    case Storage::bf16_master:
-    case Storage::f16_master:
-      load(low, i, out);
-      return;
-    case Storage::bf16_remainder: {
-      alignas(16) Half rest[V];
-      load(data, i, h);
-      load(low, i, rest);
-#pragma unroll
-      for (int k = 0; k < V; ++k) out[k] = join_float(h[k], rest[k]);
-      return;
-    }
-    default:
-      load(data, i, out);
+  for (int k = 0; k < V; ++k) x[k] = from_f16(h[k]);
+}
+
+// A gradient or a state.
+template <int V>
+__device__ __forceinline__ void decode(Storage storage, float (&x)[V]) {
+  if (storage == Storage::bf16_nearest || storage == Storage::bf16_stochastic) {
+    decode_bf16(x);
+  } else if (storage == Storage::f16_nearest) {
+    decode_f16(x);
   }
 }
 
-// first: of the chunk within its tensor; key: of the stream's random bits.
+// `rest` is of bf16_remainder alone.
 template <int V>
-__device__ __forceinline__ void store_any(void* data, void* low, Storage storage, Index first,
-                                          int i, Bits64 key, const float (&in)[V]) {
-  alignas(16) Half h[V];
-  const auto random = [&](int k) {
+__device__ __forceinline__ void fetch_param(const void* data, const void* low, Storage storage,
+                                            int i, float (&x)[V], Half (&rest)[V]) {
+  if (has_master(storage)) return load(low, i, x);
+  fetch(data, is_16_bit(storage), i, x);
+  if (storage == Storage::bf16_remainder) load(low, i, rest);
+}
+
+template <int V>
+__device__ __forceinline__ void decode_param(Storage storage, float (&x)[V],
+                                             const Half (&rest)[V]) {
+  if (storage == Storage::bf16_remainder) {
+    Half h[V];
+    memcpy(h, x, sizeof h);
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] = join_float(h[k], rest[k]);
+  } else if (storage == Storage::f16_stochastic) {
+    decode_f16(x);
+  } else if (!has_master(storage)) {
+    decode(storage, x);
+  }
+}
+
+// Where a stream's random bits come from. first: of the chunk within its tensor.
+struct Random {
+  Bits64 key;
+  Index first;
+
+  __device__ __forceinline__ Bits32 operator()(int i, int k) const {
     const Index at = first + i;
     const Bits32 lane = static_cast<Bits32>(at % cpu::kBlock) + k;
     return lane_bits(block_key(key, static_cast<Bits64>(at / cpu::kBlock)), lane);
-  };
+  }
+};
+
+template <int V, class Encode>
+__device__ __forceinline__ void store_encoded(void* data, int i, const float (&in)[V],
+                                              Encode encode) {
+  alignas(16) Half h[V];
+#pragma unroll
+  for (int k = 0; k < V; ++k) h[k] = encode(in[k], k);
+  store(data, i, h);
+}
+
+template <int V>
+__device__ __forceinline__ void store_bf16(void* data, bool stochastic, int i, const Random& random,
+                                           const float (&in)[V]) {
+  if (stochastic) {
+    store_encoded(data, i, in, [&](float x, int k) { return to_bf16_stochastic(x, random(i, k)); });
+  } else {
+    store_encoded(data, i, in, [](float x, int) { return to_bf16_nearest(x); });
+  }
+}
+
+template <int V>
+__device__ __forceinline__ void store_state(void* data, Storage storage, int i,
+                                            const Random& random, const float (&in)[V]) {
+  if (storage == Storage::f32) return store(data, i, in);
+  store_bf16(data, storage == Storage::bf16_stochastic, i, random, in);
+}
+
+template <int V>
+__device__ __forceinline__ void store_param(void* data, void* low, Storage storage, int i,
+                                            const Random& random, const float (&in)[V]) {
+  if (has_master(storage)) store(low, i, in);
   switch (storage) {
-    case Storage::bf16_nearest:
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_bf16_nearest(in[k]);
-      break;
-    case Storage::bf16_stochastic:
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_bf16_stochastic(in[k], random(k));
-      break;
-    case Storage::f16_nearest:
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_f16_nearest(in[k]);
-      break;
-    case Storage::f16_stochastic:
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_f16_stochastic(in[k], random(k));
-      break;
-    case Storage::bf16_master:
-      store(low, i, in);
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_bf16_nearest(in[k]);
-      break;
-    case Storage::f16_master:
-      store(low, i, in);
-#pragma unroll
-      for (int k = 0; k < V; ++k) h[k] = to_f16_nearest(in[k]);
-      break;
+    case Storage::f32:
+      return store(data, i, in);
     case Storage::bf16_remainder: {
       alignas(16) Half rest[V];
 #pragma unroll
-      for (int k = 0; k < V; ++k) {
-        const SplitFloat split = split_float(in[k]);
-        h[k] = split.bf16;
-        rest[k] = split.remainder;
-      }
+      for (int k = 0; k < V; ++k) rest[k] = split_float(in[k]).remainder;
       store(low, i, rest);
-      break;
+      return store_encoded(data, i, in, [](float x, int) { return split_float(x).bf16; });
     }
+    case Storage::f16_stochastic:
+      return store_encoded(data, i, in,
+                           [&](float x, int k) { return to_f16_stochastic(x, random(i, k)); });
+    case Storage::f16_nearest:
+    case Storage::f16_master:
+      return store_encoded(data, i, in, [](float x, int) { return to_f16_nearest(x); });
     default:
-      store(data, i, in);
-      return;
+      return store_bf16(data, storage == Storage::bf16_stochastic, i, random, in);
   }
-  store(data, i, h);
 }
 
 __device__ __forceinline__ int bytes_of(Storage s) {

@@ -28,6 +28,8 @@ void fill_masters(int, const void*, float*, int64_t, bool) { absent(); }
 void require_reachable(int, const void*, const std::string&) { absent(); }
 
 size_t l2_bytes(int) { absent(); }
+int64_t memory_bytes(int) { absent(); }
+std::string pci_bus_id(int) { absent(); }
 
 struct Stream::Impl {};
 Stream::Stream(int) { absent(); }
@@ -55,7 +57,7 @@ void Engine::begin(const StepArgs&, bool) { absent(); }
 void Engine::update(int, std::span<const size_t>, bool) { absent(); }
 void Engine::count_skipped() { absent(); }
 void Engine::zero_grads() { absent(); }
-Engine::Totals Engine::pull(std::vector<Slot>&, std::vector<Group>&) { absent(); }
+std::optional<Engine::Totals> Engine::pull(std::vector<Slot>&, std::vector<Group>&) { absent(); }
 void Engine::push(int64_t, uint64_t) { absent(); }
 
 }  // namespace gallop::cuda

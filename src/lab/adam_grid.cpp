@@ -12,7 +12,7 @@
 #include "bench/step_bench.h"
 #include "cpu/thread_pool.h"
 #include "lab/progress.h"
-#include "lab/torch_grid.h"
+#include "lab/torch_peer.h"
 
 namespace gallop::lab {
 namespace {

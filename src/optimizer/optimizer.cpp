@@ -47,9 +47,10 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
 
 void Optimizer::Impl::pull() {
   if (cuda == nullptr) return;
-  const cuda::Engine::Totals totals = cuda->pull(slots, groups);
-  skipped = totals.skipped;
-  grad_norm = totals.norm;
+  const std::optional<cuda::Engine::Totals> totals = cuda->pull(slots, groups);
+  if (!totals) return;
+  skipped = totals->skipped;
+  grad_norm = totals->norm;
 }
 
 void Optimizer::Impl::push() {
@@ -269,8 +270,9 @@ int64_t Optimizer::bytes_per_step() const {
   int64_t bytes = 0;
   for (size_t i = 0; i < size(); ++i) {
     const Slot& s = impl_->slots[i];
-    int64_t per_element =
-        static_cast<int64_t>(size_of(s.param.grad_dtype)) * (impl_->options.zero_grad ? 2 : 1);
+    const int gradient_passes =
+        1 + static_cast<int>(impl_->options.zero_grad) + static_cast<int>(impl_->needs_norm());
+    int64_t per_element = static_cast<int64_t>(size_of(s.param.grad_dtype)) * gradient_passes;
     const int64_t data = static_cast<int64_t>(size_of(s.param.dtype));
     const bool master = s.tensor.param_storage == cpu::Storage::bf16_master ||
                         s.tensor.param_storage == cpu::Storage::f16_master;

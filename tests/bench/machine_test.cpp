@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "bench/machine.h"
 
+#include "bench/nvml.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 

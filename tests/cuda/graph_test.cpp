@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/gpu.h"
+#include "optimizer/fixture.h"
 
 namespace gallop::test {
 namespace {
@@ -76,6 +77,33 @@ TEST_F(GraphTest, TheFirstStepCannotBeCapturedAndSaysSo) {
     EXPECT_NE(std::string(e.what()).find("take one step before"), std::string::npos) << e.what();
   }
   w.optimizer->step(on(stream));
+  EXPECT_EQ(w.optimizer->steps(0), 1);
+}
+
+TEST_F(GraphTest, AChoiceOfParametersIsCapturedAfterItWasSteppedOnce) {
+  GpuWorld w("adamw", kSizes), twin("adamw", kSizes);
+  cuda::Stream stream(0);
+  const std::vector<size_t> some = {1, 3};
+  const auto step_some = [&](GpuWorld& world) {
+    world.optimizer->begin_step(on(stream));
+    world.optimizer->step_params(some);
+    world.optimizer->end_step();
+  };
+  for (GpuWorld* world : {&w, &twin}) world->optimizer->step(on(stream));
+  expect_error(ErrorCode::invalid_argument, {"take one step before"},
+               [&] { cuda::Graph graph(stream, [&] { step_some(w); }); });
+  w.optimizer->end_step();
+  twin.optimizer->begin_step(on(stream));
+  twin.optimizer->end_step();
+  for (GpuWorld* world : {&w, &twin}) step_some(*world);
+  cuda::Graph graph(stream, [&] { step_some(w); });
+  for (int i = 0; i < 3; ++i) {
+    graph.launch();
+    step_some(twin);
+  }
+  stream.wait();
+  EXPECT_TRUE(same_bits(w.everything(), twin.everything()));
+  EXPECT_EQ(w.optimizer->steps(1), 5);
   EXPECT_EQ(w.optimizer->steps(0), 1);
 }
 

@@ -109,14 +109,19 @@ inline std::string difference(const Snapshot& a, const Snapshot& b) {
 }
 
 // GALLOP_TEST_DEVICE=cuda runs these tests on a GPU, with memory that both sides reach. Launches
-// must then wait (CUDA_LAUNCH_BLOCKING=1), since the tests look right after a step.
+// then wait, since the tests look right after a step.
 inline Device test_device() {
-  const char* name = std::getenv("GALLOP_TEST_DEVICE");
-  return name == nullptr ? Device{} : parse_device(name);
+  static const Device device = [] {
+    const char* name = std::getenv("GALLOP_TEST_DEVICE");
+    if (name == nullptr) return Device{};
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    return parse_device(name);
+  }();
+  return device;
 }
 
-inline Options on_test_device(Options o) {
-  o.device = test_device();
+inline Options on_device(Options o, Device device) {
+  o.device = device;
   if (o.device.kind == Device::Kind::cuda) o.allocator = check::reachable_allocator(o.device);
   return o;
 }
@@ -133,6 +138,7 @@ struct Plan {
   Options options = one_thread();
   GroupOptions group = {};  // hyper and formats come from above
   std::vector<std::vector<int64_t>> sizes = {{0, 1, 255, 256}, {257, 1003}};
+  Device device = test_device();
 };
 
 // An optimizer with its memory. The second group has half the rate of the first; every other
@@ -140,13 +146,13 @@ struct Plan {
 class World {
  public:
   explicit World(const Plan& s)
-      : optimizer(s.variant.rule, on_test_device(s.options)), formats_(s.formats) {
+      : optimizer(s.variant.rule, on_device(s.options, s.device)), formats_(s.formats) {
     for (size_t g = 0; g < s.sizes.size(); ++g) {
       std::vector<Param> added;
       for (int64_t n : s.sizes[g]) {
         const bool unaligned = params.size() % 2 == 1;
-        Buffer& p = params.emplace_back(s.formats.param, n, unaligned, test_device());
-        Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned, test_device());
+        Buffer& p = params.emplace_back(s.formats.param, n, unaligned, s.device);
+        Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned, s.device);
         p.fill_normal(params.size(), 1);
         added.push_back({std::string("p").append(std::to_string(params.size() - 1)),
                          {n},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "lab/torch_grid.h"
+#include "lab/torch_peer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 // A program in place of python that behaves as the script says.
-class TorchGridTest : public testing::Test {
+class TorchPeerTest : public testing::Test {
  protected:
   void pretend(const std::string& script) {
     path_ = testing::TempDir() + "gallop-fake-python-" +
@@ -42,7 +42,7 @@ class TorchGridTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(TorchGridTest, AsksEachModeForTheCellAndKeepsTheOrder) {
+TEST_F(TorchPeerTest, AsksEachModeForTheCellAndKeepsTheOrder) {
   // $5 is the mode: -c TEXT --serve --modes MODE ...
   pretend(R"(echo '{"torch": "9.9"}'
 while read n size; do
@@ -60,28 +60,44 @@ done)");
   }
 }
 
-TEST_F(TorchGridTest, ProgramThatIsNotThere) {
+TEST_F(TorchPeerTest, AsksForAStepByItsShapes) {
+  // The question comes back as the name of the mode, without its quotes.
+  pretend(R"(echo '{"torch": "9.9"}'
+while read line; do
+  echo "{\"rows\": [{\"mode\": \"$(echo "$line" | tr -d '"')\", \"median_ms\": 0.25}]}"
+done)");
+  TorchStep torch(0, 0.1);
+  const bench::ShapeList shapes{"two", {{"a", {2, 3}}, {"b", {7}}}};
+  const Row row = torch.measure("adamw", shapes, DType::bf16, 1.5);
+  EXPECT_EQ(std::get<double>(*row.find("median_ms")), 0.25);
+  const auto asked = std::get<std::string>(*row.find("mode"));
+  for (const char* part : {"optimizer:adamw", "dtype:bf16", "clip_norm:1.5", "[[2,3],[7]]"}) {
+    EXPECT_THAT(asked, HasSubstr(part));
+  }
+}
+
+TEST_F(TorchPeerTest, ProgramThatIsNotThere) {
   setenv("GALLOP_PYTHON", "/nowhere/python3", 1);
   EXPECT_THAT(why([] { TorchGrid({"fused"}, 1, 0.1); }), HasSubstr("/nowhere/python3"));
 }
 
-TEST_F(TorchGridTest, PythonWithoutTorch) {
+TEST_F(TorchPeerTest, PythonWithoutTorch) {
   pretend(R"(echo '{"error": "No module named torch"}')");
   EXPECT_THAT(why([] { TorchGrid({"fused"}, 1, 0.1); }), HasSubstr("has no torch"));
 }
 
-TEST_F(TorchGridTest, ProgramThatSaysSomethingElse) {
+TEST_F(TorchPeerTest, ProgramThatSaysSomethingElse) {
   pretend("echo hello");
   EXPECT_THAT(why([] { TorchGrid({"fused"}, 1, 0.1); }), HasSubstr("'hello' is not"));
 }
 
-TEST_F(TorchGridTest, ProgramThatDiesBetweenCells) {
+TEST_F(TorchPeerTest, ProgramThatDiesBetweenCells) {
   pretend(R"(echo '{"torch": "9.9"}'; read line; exit 3)");
   TorchGrid grid({"fused"}, 1, 0.1);
   EXPECT_THAT(why([&] { grid.cell(1, 16); }), HasSubstr("has ended"));
 }
 
-TEST_F(TorchGridTest, AnswerWithoutRows) {
+TEST_F(TorchPeerTest, AnswerWithoutRows) {
   pretend(R"(echo '{"torch": "9.9"}'; read line; echo '{}'; read line)");
   TorchGrid grid({"fused"}, 1, 0.1);
   EXPECT_THAT(why([&] { grid.cell(1, 16); }), HasSubstr("without rows"));

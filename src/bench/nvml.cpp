@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
+#include "bench/nvml.h"
+
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
-#include <memory>
-
-#include "bench/machine.h"
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 namespace gallop::bench {
 namespace {
@@ -23,6 +28,11 @@ using DeviceCount = int(unsigned int* count);
 using DeviceByIndex = int(unsigned int index, Device* device);
 using DeviceName = int(Device device, char* text, unsigned int size);
 using DeviceMemoryInfo = int(Device device, DeviceMemory* memory);
+using DeviceByBus = int(const char* bus, Device* device);
+using DeviceClock = int(Device device, int clock, unsigned int* mhz);
+using DeviceReasons = int(Device device, unsigned long long* reasons);
+constexpr int kSmClock = 1, kMemoryClock = 2;
+constexpr auto kEvery = std::chrono::milliseconds(50);
 
 class Nvml {
  public:
@@ -86,6 +96,73 @@ std::vector<Gpu> find_gpus() {
     gpus.push_back(std::move(gpu));
   }
   return gpus;
+}
+
+std::string slowdown_text(uint64_t reasons) {
+  // Bits 0, 1, 4 and 8 are idleness, clocks set by a person, by a group of GPUs, by a display.
+  constexpr std::pair<uint64_t, const char*> kNames[] = {{0x04, "power cap"},
+                                                         {0x08, "hardware slowdown"},
+                                                         {0x20, "heat"},
+                                                         {0x40, "heat (hardware)"},
+                                                         {0x80, "power brake"}};
+  std::string out;
+  for (const auto& [bit, name] : kNames) {
+    if ((reasons & bit) == 0) continue;
+    if (!out.empty()) out += ", ";
+    out += name;
+  }
+  return out;
+}
+
+struct GpuWatch::Impl {
+  Nvml nvml;
+  Device device = nullptr;
+  Seen seen;
+  uint64_t reasons = 0;
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool end = false;
+  std::thread thread;
+
+  void look() {
+    unsigned int mhz = 0;
+    unsigned long long now = 0;
+    if (!nvml.call<DeviceClock>("nvmlDeviceGetClockInfo", device, kSmClock, &mhz)) return;
+    seen.least_sm_mhz = seen.samples == 0 ? mhz : std::min(seen.least_sm_mhz, mhz);
+    seen.most_sm_mhz = std::max(seen.most_sm_mhz, mhz);
+    nvml.call<DeviceClock>("nvmlDeviceGetClockInfo", device, kMemoryClock, &seen.memory_mhz);
+    if (nvml.call<DeviceReasons>("nvmlDeviceGetCurrentClocksThrottleReasons", device, &now)) {
+      reasons |= now;
+    }
+    ++seen.samples;
+  }
+  void watch() {
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, kEvery, [this] { return end; })) look();
+  }
+};
+
+GpuWatch::GpuWatch(const std::string& pci_bus_id) : impl_(new Impl) {
+  Impl& m = *impl_;
+  if (!m.nvml.started() || !m.nvml.call<DeviceByBus>("nvmlDeviceGetHandleByPciBusId_v2",
+                                                     pci_bus_id.c_str(), &m.device)) {
+    return;
+  }
+  m.thread = std::thread([&m] { m.watch(); });
+}
+
+GpuWatch::~GpuWatch() { end(); }
+
+GpuWatch::Seen GpuWatch::end() {
+  Impl& m = *impl_;
+  {
+    const std::lock_guard lock(m.mutex);
+    m.end = true;
+  }
+  m.ended.notify_all();
+  if (m.thread.joinable()) m.thread.join();
+  m.seen.slowdown = slowdown_text(m.reasons);
+  return m.seen;
 }
 
 }  // namespace gallop::bench

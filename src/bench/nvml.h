@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// What NVML tells about GPUs. It comes with the driver and is loaded at run time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gallop::bench {
+
+struct Gpu {
+  std::string name;
+  int64_t memory_bytes = 0;
+  std::string driver;
+};
+
+// Empty without NVML.
+std::vector<Gpu> find_gpus();
+
+// Why a GPU runs below its clocks, from NVML's bits, separated by commas; empty when nothing but
+// idleness and settings hold it back.
+std::string slowdown_text(uint64_t reasons);
+
+// Watches a GPU's clocks from a thread of its own, from construction until end().
+class GpuWatch {
+ public:
+  explicit GpuWatch(const std::string& pci_bus_id);  // as CUDA names the device
+  ~GpuWatch();
+
+  struct Seen {
+    int samples = 0;  // 0: there is no NVML, and nothing is known
+    unsigned least_sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0;
+    std::string slowdown;  // empty: none
+  };
+  Seen end();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gallop::bench
