@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -22,7 +23,8 @@ struct State {
   HyperFlags hyper;
   std::vector<std::string> optimizers = {"adamw"}, modes = {"multi"}, params = {"fp32"}, grads,
                            states = {"fp32"};
-  std::string rounding = "nearest", state_rounding = "stochastic";
+  std::vector<std::string> roundings = {"nearest"};
+  std::string state_rounding = "stochastic";
   std::vector<int64_t> tensors = {1, 32}, sizes = {16384, 1048576};
   std::vector<std::string> shapes;
   std::vector<double> clip_norms = {0};
@@ -50,8 +52,8 @@ bench::StepContender contender(const State& s, const std::string& optimizer,
   c.hyper = s.hyper.of(optimizer);
   c.bare = mode == "bare";
   c.mode = c.bare ? Mode::multi : parse_mode(mode);
-  c.formats = {parse_dtype(param), parse_dtype(grad), parse_rounding(s.rounding),
-               parse_state_format(state), parse_rounding(s.state_rounding)};
+  c.formats = {parse_dtype(param), parse_dtype(grad), Rounding::nearest, parse_state_format(state),
+               parse_rounding(s.state_rounding)};
   c.grad_scale = s.grad_scale;
   c.zero_grad = s.zero_grad;
   if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
@@ -71,9 +73,12 @@ std::vector<bench::StepContender> contenders(const State& s) {
         for (const std::string& state : s.states) {
           for (const std::string& mode : s.modes) {
             bench::StepContender c = contender(s, optimizer, param, grad, state, mode);
-            for (double clip : s.clip_norms) {
-              c.clip_norm = clip;
-              out.push_back(c);
+            for (const std::string& rounding : s.roundings) {
+              c.formats.rounding = parse_rounding(rounding);
+              for (double clip : s.clip_norms) {
+                c.clip_norm = clip;
+                out.push_back(c);
+              }
             }
           }
         }
@@ -93,7 +98,7 @@ void add_torch_rows(const State& s, const bench::ShapeList& list, lab::TorchStep
     const auto text = [&](const char* name) { return std::get<std::string>(*ours.find(name)); };
     const auto number = [&](const char* name) { return std::get<double>(*ours.find(name)); };
     const double clip = number("clip_norm");
-    if (text("param") != text("grad") || text("state") != "fp32" || s.grad_scale != 1) continue;
+    if (text("param") != text("grad") || s.grad_scale != 1) continue;
     if (!asked.emplace(text("optimizer"), text("param"), clip).second) continue;
     const lab::Row theirs =
         torch.measure(text("optimizer"), list, parse_dtype(text("param")), clip);
@@ -110,11 +115,14 @@ void add_torch_rows(const State& s, const bench::ShapeList& list, lab::TorchStep
     for (const char* own : {"mode", "median_ms", "graph_ms", "host_us", "torch"}) {
       if (const lab::Value* value = theirs.find(own)) row.set(own, *value);
     }
-    const double bytes = number("bytes_per_element") *
-                         static_cast<double>(std::get<int64_t>(*ours.find("elements")));
-    const double gb_per_s = bytes / std::get<double>(*row.find("median_ms")) * 1e-6;
-    row.set("gb_per_s", gb_per_s);
-    row.set("percent_of_ceiling", 100 * gb_per_s / number("ceiling_gb_per_s"));
+    row.set("state", text("param"));  // torch's states have their parameter's type
+    if (text("param") == text("state")) {
+      const double bytes = number("bytes_per_element") *
+                           static_cast<double>(std::get<int64_t>(*ours.find("elements")));
+      const double gb_per_s = bytes / std::get<double>(*row.find("median_ms")) * 1e-6;
+      row.set("gb_per_s", gb_per_s);
+      row.set("percent_of_ceiling", 100 * gb_per_s / number("ceiling_gb_per_s"));
+    }
     table.rows.push_back(std::move(row));
   }
 }
@@ -169,8 +177,10 @@ lab::Table run(const State& s) {
     if (torch) add_torch_rows(s, list, *torch, table, first);
     progress.advance(1, list.label);
   }
+  if (s.roundings.size() > 1) table.columns.insert(table.columns.begin() + 4, "rounding");
   if (s.clip_norms != std::vector<double>{0}) {
-    table.columns.insert(table.columns.begin() + 5, "clip_norm");
+    table.columns.insert(std::find(table.columns.begin(), table.columns.end(), "median_ms"),
+                         "clip_norm");
   }
   if (gpu) add_gpu_notes(table);
   return table;
@@ -205,8 +215,9 @@ void add_step(CLI::App& bench) {
   step->add_option("--state", s->states, "Optimizer state: fp32, bf16")
       ->delimiter(',')
       ->capture_default_str();
-  step->add_option("--rounding", s->rounding,
+  step->add_option("--rounding", s->roundings,
                    "Of 16-bit parameters: nearest, stochastic, master, remainder")
+      ->delimiter(',')
       ->capture_default_str();
   step->add_option("--state-rounding", s->state_rounding, "Of bf16 state: nearest, stochastic")
       ->capture_default_str();

@@ -2,6 +2,7 @@
 # Everything that needs a GPU, from a build made here or carried here (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/local/cuda/bin
 bin=build/release
 [ -x $bin/tests/cuda_tests ] || { echo "no $bin/tests/cuda_tests: run 'make build' where nvcc is" >&2; exit 1; }
 $bin/gallop info --no-measure

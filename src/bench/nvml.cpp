@@ -138,7 +138,8 @@ struct GpuWatch::Impl {
   }
   void watch() {
     std::unique_lock lock(mutex);
-    while (!ended.wait_for(lock, kEvery, [this] { return end; })) look();
+    do look();
+    while (!ended.wait_for(lock, kEvery, [this] { return end; }));
   }
 };
 
