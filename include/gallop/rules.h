@@ -16,11 +16,16 @@ struct KnobInfo {
   std::vector<std::string> choices;  // when not empty, the value is an index into them
 };
 
+enum class StatePer { element, row, column };
+
 struct StateInfo {
   std::string name;
   bool nonneg;
   bool exact;        // kept in at least 32 bits whatever the state format
   std::string when;  // kept only if this knob is not zero; empty: always
+  StatePer per = StatePer::element;
+  bool of_matrices = true, of_vectors = true;  // for which tensors it is kept
+  bool optional = false;                       // not for every tensor of every group
 };
 
 struct RuleInfo {
@@ -30,6 +35,7 @@ struct RuleInfo {
   std::vector<std::string> entries;  // "step" and what else can be asked of it
   std::vector<std::string> scalars;  // kept per parameter, or per group when the count is
   bool counts_per_group;
+  bool keeps_dims = false;  // states per row or column have a 1 for the dimension they lack
 
   int knob(std::string_view name) const;  // index, -1 when there is none
 };

@@ -65,6 +65,7 @@ void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_
   double coef[detail::kMaxCoefs];
   std::vector<double> scalars = scalars_;
   rule_.coef(hyper_.data(), clock, scalars.data(), coef);
+  if (!rule_.passes.empty()) return expect_norms(coef, optimizer, param, grad);
   const auto views = optimizer.states(param);
   for (int64_t i = 0; i < n; i = next_judged(i, n)) {
     wanted_.resize(wanted_.size() + width, Bounded::exact(0));
@@ -126,16 +127,29 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
            expected);
     }
     size_t view = 0;
-    for (size_t j = 0; j + 1 < width; ++j) {
-      if (!(present_ >> j & 1)) continue;
+    for (size_t j = 0; j + 1 < width && view < views.size(); ++j) {
+      if (views[view].name != rule_.info.states[j].name) continue;
       const StateView& v = views[view++];
+      if (!has_values(j)) continue;
       const double state = read_element(v.data, v.dtype, element);
       const bool random = v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
       note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
     }
   }
+  for (const StateView& v : views) {
+    for (size_t j = 0; j < wanted_vectors_.size(); ++j) {
+      if (has_values(j) || v.name != rule_.info.states[j].name) continue;
+      for (int64_t i = 0; i < v.size; ++i) {
+        const Bounded& want = wanted_vectors_[j][static_cast<size_t>(i)];
+        const double got = read_element(v.data, v.dtype, i);
+        note(judge(got, want, v.dtype, false), v.name, i, got, want.value);
+      }
+    }
+  }
   return worst;
 }
+
+bool Reference::has_values(size_t j) const { return rule_.info.states[j].per == StatePer::element; }
 
 void Reference::advance() {
   double coef[detail::kMaxCoefs];

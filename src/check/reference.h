@@ -32,6 +32,8 @@ class Reference {
 
  private:
   void expect(int entry, Clock clock, const Optimizer& optimizer, size_t param, const void* grad);
+  void expect_norms(const double* coef, const Optimizer& optimizer, size_t param, const void* grad);
+  bool has_values(size_t j) const;  // state j has one value per element
   static int64_t next_judged(int64_t i, int64_t n);
   double value_before(const Optimizer& o, size_t param, int64_t i) const;
   double judge(double got, const Bounded& want, DType type, bool stochastic) const;
@@ -43,6 +45,7 @@ class Reference {
   Clock clock_{1, true};
   std::vector<double> scalars_;
   std::vector<Bounded> wanted_;  // per judged element: the parameter, then the states
+  std::vector<std::vector<Bounded>> wanted_vectors_;  // by state: those per row or column
 };
 
 }  // namespace gallop::check

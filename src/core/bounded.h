@@ -13,11 +13,14 @@ struct Bounded {
   double error;  // in units of the short format's roundoff
 
   // A coefficient, rounded once to the short format.
-  Bounded(double x = 0) : value(x), error(abs(x)) {}  // NOLINT(google-explicit-constructor)
+  Bounded(double x = 0) : value(x), error(own * abs(x)) {}  // NOLINT(google-explicit-constructor)
   Bounded(double x, double e) : value(x), error(e) {}
   static Bounded exact(double x) { return {x, 0}; }
   // A result whose arguments' errors have made it this uncertain, itself rounded.
-  static Bounded rounded(double x, double e) { return {x, e + abs(x) + e * kRoundoff}; }
+  static Bounded rounded(double x, double e) { return {x, e + own * abs(x) + e * kRoundoff}; }
+
+  // 0 where the arithmetic is double's, and only its arguments have errors of the short format.
+  static inline thread_local double own = 1;
 
   // Where an error decides between two outcomes, fp32's roundoff is assumed.
   static constexpr double kRoundoff = 1.0 / (1 << 24);
@@ -54,6 +57,7 @@ inline Bounded sign(Bounded a) {
   const bool sure = abs(a.value) > a.error * Bounded::kRoundoff || (a.value == 0 && a.error == 0);
   return {sign(a.value), sure ? 0 : 2 / Bounded::kRoundoff};
 }
+inline bool is_above(Bounded a, Bounded b) { return a.value > b.value; }
 inline Bounded max(Bounded a, Bounded b) { return {max(a.value, b.value), max(a.error, b.error)}; }
 inline Bounded min(Bounded a, Bounded b) { return {min(a.value, b.value), max(a.error, b.error)}; }
 

@@ -16,12 +16,23 @@ namespace gallop {
 
 enum class Sign { any, nonneg };
 
-// One value kept per element. It starts at zero.
+// What a state has one value for, and for which tensors it is kept (see core/norms.h).
+enum class Per { element, row, column };
+enum class Only { any, matrices, vectors };
+
+// A state starts at zero.
 struct State {
   const char* name;            // the name torch's state_dict uses, where there is one
   Sign sign = Sign::any;       // lets a format spend its sign bit elsewhere
   const char* when = nullptr;  // kept only if this knob is not zero; absent states read as zero
   bool exact = false;          // weight-like: never stored in fewer than 32 bits
+  Per per = Per::element;      // rows and columns are those of matrices, and always exact
+  Only only = Only::any;
+
+  // Whether kernels are compiled with it and without.
+  constexpr bool optional() const {
+    return per == Per::element && (when != nullptr || only != Only::any);
+  }
 };
 
 struct Range {
@@ -33,6 +44,7 @@ struct Range {
 inline constexpr double kInfinity = __builtin_huge_val();
 
 constexpr Range at_least(double low) { return {low, kInfinity, true, true}; }
+constexpr Range above(double low) { return {low, kInfinity, false, true}; }
 constexpr Range fraction() { return {0, 1, true, false}; }  // [0, 1)
 constexpr Range between(double low, double high) { return {low, high, true, true}; }
 constexpr Range flag() { return {0, 1, true, true, true}; }

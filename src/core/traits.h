@@ -2,11 +2,10 @@
 // Reads a rule's declarations at compile time and fills in what it left out.
 #pragma once
 
-#include "core/rule.h"
+#include "core/norms.h"
 
 namespace gallop::detail {
 
-inline constexpr int kMaxStates = 6;
 inline constexpr int kMaxCoefs = 16;
 inline constexpr int kMaxScalars = 4;
 
@@ -16,7 +15,7 @@ inline constexpr int kStates = static_cast<int>(sizeof(R::states) / sizeof(State
 template <class R>
 constexpr int optional_count() {
   int n = 0;
-  for (const State& s : R::states) n += s.when != nullptr;
+  for (const State& s : R::states) n += s.optional();
   return n;
 }
 
@@ -29,8 +28,9 @@ constexpr unsigned variant_states(int variant) {
   unsigned present = 0;
   int bit = 0;
   for (int j = 0; j < kStates<R>; ++j) {
-    const bool kept = R::states[j].when == nullptr || (variant >> bit & 1);
-    if (R::states[j].when != nullptr) ++bit;
+    const State& s = R::states[j];
+    const bool kept = s.per == Per::element && (!s.optional() || (variant >> bit & 1));
+    if (s.optional()) ++bit;
     if (kept) present |= 1u << j;
   }
   return present;
@@ -54,6 +54,27 @@ constexpr Entry entry_at(int e) {
   }
 }
 
+// Rules with norms: see core/norms.h.
+template <class R>
+inline constexpr bool kHasNorms = requires {
+  R::passes[0];
+};
+
+template <class R>
+constexpr int pass_count() {
+  if constexpr (kHasNorms<R>) {
+    return static_cast<int>(sizeof(R::passes) / sizeof(R::passes[0]));
+  } else {
+    return 0;
+  }
+}
+
+// Kernels of a rule: one per entry, or one per pass and form of tensor (vector, matrix).
+template <class R>
+constexpr int kernel_count() {
+  return kHasNorms<R> ? 2 * pass_count<R>() : entry_count<R>();
+}
+
 template <class R>
 constexpr Counting counting() {
   if constexpr (requires { R::counting; }) {
@@ -68,6 +89,30 @@ using CoefOf = typename R::template Coef<double>;
 
 template <class R>
 inline constexpr int kCoefs = static_cast<int>(sizeof(CoefOf<R>) / sizeof(double));
+
+template <class R>
+constexpr int sum_count() {
+  if constexpr (kHasNorms<R>) {
+    return static_cast<int>(sizeof(R::sums) / sizeof(R::sums[0]));
+  } else {
+    return 1;
+  }
+}
+
+// Whether pass P adds up sum q over `over`, in this form of tensor.
+template <class R>
+constexpr bool adds_up(int pass, bool matrix, int q, Over over) {
+  const Sum& s = R::sums[q];
+  return s.over == over && (s.passes >> pass & 1) != 0 && (matrix || over == Over::tensor);
+}
+
+template <class R>
+constexpr bool adds_anything(int pass) {
+  for (const Sum& s : R::sums) {
+    if ((s.passes >> pass & 1) != 0) return true;
+  }
+  return false;
+}
 
 // Calls the rule's formula number E.
 template <class R, int E, class T, class K>

@@ -53,13 +53,17 @@ Backend::Backend(const Rule& rule, int threads)
             if (data == nullptr) throw std::bad_alloc();
             return data;
           },
-          [](void* data) { std::free(data); }) {}
+          [](void* data) { std::free(data); }),
+      norms_(rule) {}
 
 std::string_view Backend::isa() const { return rule_.cpu[static_cast<size_t>(isa_)]->isa; }
 
-void Backend::reserve(size_t tensors, Index blocks) {
-  ends_.reserve(tensors);
-  partials_.reserve(tensors + static_cast<size_t>(blocks / kSumBlocks));
+void Backend::reserve(std::span<const Tensor* const> tensors) {
+  Index blocks = 0;
+  for (const Tensor* t : tensors) blocks += blocks_of(t->n);
+  ends_.reserve(tensors.size());
+  partials_.reserve(tensors.size() + static_cast<size_t>(blocks / kSumBlocks));
+  if (!rule_.passes.empty()) norms_.reserve(tensors);
 }
 
 int Backend::useful_threads(Index elements) const {
@@ -137,7 +141,69 @@ void Backend::update_piece(int entry, const Job& job, Piece piece, bool zero_gra
   });
 }
 
+// One pass over the units of all jobs, shared out by their number.
+void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
+  ends_.clear();
+  Index total = 0, all = 0;
+  for (const Job& job : jobs) {
+    const bool runs = (job.passes >> pass & 1) != 0;
+    total += runs ? static_cast<Index>(norms_.units(job.tensor->index).size()) : 0;
+    all += runs ? job.tensor->n : 0;
+    ends_.push_back(total);
+  }
+  auto share = [&](int i, int count) {
+    const Index last = total * (i + 1) / count;
+    for (Index at = total * i / count; at < last; ++at) {
+      const auto j =
+          static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
+      const Job& job = jobs[j];
+      const Tensor& t = *job.tensor;
+      const auto units = norms_.units(t.index);
+      const Norms::Unit& unit = units[units.size() - static_cast<size_t>(ends_[j] - at)];
+      const Index first = unit.first / kBlock;
+      KernelArgs a = arguments(pass, job, first, blocks_of(unit.n));
+      const NormArgs norms = norms_.arguments(t.index, unit, t.path());
+      a.norms = &norms;
+      rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path())(a);
+      if (zero_grad) {
+        std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,
+                    static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
+      }
+    }
+  };
+  ThreadPool::instance().run(useful_threads(all), share);
+}
+
+void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
+  unsigned wanted = 0;
+  for (const Job& job : jobs) wanted |= job.passes;
+  for (int pass = 0; wanted >> pass != 0; ++pass) {
+    if ((wanted >> pass & 1) == 0) continue;
+    run_pass(pass, jobs, zero_grad && wanted >> pass == 1);
+    if (!rule_.adds_up(pass)) continue;
+    auto each = [&](int i, int count) {
+      for (auto j = static_cast<size_t>(i); j < jobs.size(); j += static_cast<size_t>(count)) {
+        if ((jobs[j].passes >> pass & 1) != 0) norms_.between(pass, jobs[j]);
+      }
+    };
+    ThreadPool::instance().run(
+        static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), jobs.size())), each);
+  }
+}
+
 void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
+  if (!rule_.passes.empty()) {
+    if (mode == Mode::multi) return update_with_norms(jobs, zero_grad);
+    for (const Job& job : jobs) {
+      if (mode == Mode::single) {
+        update_with_norms({&job, 1}, zero_grad);
+      } else {
+        update_norms_unfused(job);
+        if (zero_grad) zero_grads({&job, 1});
+      }
+    }
+    return;
+  }
   backward_ = !backward_;
   const auto update = [&](const Job& job, Piece p) { update_piece(entry, job, p, zero_grad); };
   if (mode == Mode::multi) return share_out(jobs, 1, backward_, update);

@@ -8,10 +8,18 @@
 
 #include "core/scratch.h"
 #include "cpu/kernel.h"
+#include "cpu/norms.h"
 #include "gallop/types.h"
 #include "optimizer/rule.h"
 
+namespace gallop {
+template <class T>
+struct UnfusedNumbers;
+}
+
 namespace gallop::cpu {
+
+class ArrayEngine;
 
 // A parameter as kernels see it.
 struct Tensor {
@@ -22,7 +30,9 @@ struct Tensor {
   Index n = 0;
   Storage param_storage = Storage::f32, grad_storage = Storage::f32;
   Storage state_storage[detail::kMaxStates] = {};
-  unsigned present = 0;  // bit j: state j is kept
+  unsigned present = 0;       // bit j: state j is kept
+  View view{1, 1, 0, false};  // of rules with norms
+  size_t index = 0;           // among all of the optimizer's
 
   Path path() const;
 };
@@ -32,7 +42,8 @@ struct Job {
   const Tensor* tensor;
   const double* coef;
   double grad_scale, grad_limit, grad_factor;
-  Bits64 key;  // of its random bits in this step
+  Bits64 key;       // of its random bits in this step
+  unsigned passes;  // of a rule with norms: which to run
 };
 
 class Backend {
@@ -41,8 +52,8 @@ class Backend {
 
   std::string_view isa() const;
   int threads() const { return threads_; }
-  // Makes room for this many tensors and elements, so that no step allocates.
-  void reserve(size_t tensors, Index blocks);
+  // Makes room for all of the optimizer's tensors, so that no step allocates.
+  void reserve(std::span<const Tensor* const> tensors);
 
   void update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad);
   // Sum over all jobs of the squares of clamp(g * grad_scale, +-grad_limit): the same bits for any
@@ -62,6 +73,15 @@ class Backend {
   void update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const;
   int useful_threads(Index elements) const;
   void update_unfused(int entry, const Job& job);
+  void update_norms_unfused(const Job& job);
+  // Everything of a tensor as plain arrays: apply(engine, data, numbers). See update_arrays().
+  template <class Apply>
+  void with_arrays(int entry, const Job& job, bool grad, unsigned writes, Apply apply);
+  template <class T>
+  void pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
+                        const UnfusedNumbers<T>& numbers);
+  void update_with_norms(std::span<const Job> jobs, bool zero_grad);
+  void run_pass(int pass, std::span<const Job> jobs, bool zero_grad);
   KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;
 
   const Rule& rule_;
@@ -71,7 +91,8 @@ class Backend {
   std::vector<Index> ends_;       // blocks before and in job i
   std::vector<double> partials_;  // one per chunk of square_sum
   Scratch scratch_;               // of mode unfused
-  bool backward_ = true;          // the direction of the last update
+  Norms norms_;
+  bool backward_ = true;  // the direction of the last update
 };
 
 }  // namespace gallop::cpu

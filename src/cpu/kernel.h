@@ -66,6 +66,17 @@ struct KernelArgs {
   const Codec* grad_codec;
   const Codec* state_codec[detail::kMaxStates];
   Bits64 param_key, state_key[detail::kMaxStates];
+  const struct NormArgs* norms;
+};
+
+// What a pass of a rule with norms is given besides: elements [first, first + n) of the tensor.
+struct NormArgs {
+  Index first, rows, columns;  // of one matrix
+  const double* tensor;
+  const double* row[detail::kMaxRowValues];      // by row
+  const void* column[detail::kMaxColumnValues];  // by column, in the type of the arithmetic
+  Index first_row, first_column;                 // where the sums below begin
+  double *sums, *row_sums[detail::kMaxSums], *column_sums[detail::kMaxSums];  // added to
 };
 
 using Kernel = void (*)(const KernelArgs&);

@@ -5,6 +5,7 @@
 
 #include "cpu/isa_name.h"
 #include "cpu/kernel.h"
+#include "cpu/norm_kernels.h"
 
 namespace gallop::cpu {
 namespace {  // nothing here may leave the object file: see tests/symbols
@@ -138,10 +139,20 @@ struct Loops {
   }
 };
 
+// Of an entry; or of a pass, for vectors and for matrices.
+template <class R, int K, unsigned Present>
+constexpr auto loops() {
+  if constexpr (detail::kHasNorms<R>) {
+    return NormLoops<R, K / 2, K % 2 == 1, Present>{};
+  } else {
+    return Loops<R, K, Present>{};
+  }
+}
+
 template <class R, int I>
 constexpr Kernel kernel_at() {
-  constexpr int kEntry = I / (detail::kVariants<R> * 3), kVariant = I / 3 % detail::kVariants<R>;
-  using L = Loops<R, kEntry, detail::variant_states<R>(kVariant)>;
+  constexpr int kKernel = I / (detail::kVariants<R> * 3), kVariant = I / 3 % detail::kVariants<R>;
+  using L = decltype(loops<R, kKernel, detail::variant_states<R>(kVariant)>());
   constexpr Path path = static_cast<Path>(I % 3);
   if constexpr (path == Path::f32) return L::template direct<float>;
   if constexpr (path == Path::f64) return L::template direct<double>;
@@ -150,7 +161,7 @@ constexpr Kernel kernel_at() {
 
 template <class R>
 struct KernelTable {
-  static constexpr int kSize = detail::entry_count<R>() * detail::kVariants<R> * 3;
+  static constexpr int kSize = detail::kernel_count<R>() * detail::kVariants<R> * 3;
   Kernel at[kSize];
   template <int I = 0>
   constexpr void fill() {

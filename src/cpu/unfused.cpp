@@ -2,6 +2,7 @@
 // Mode unfused: decode everything into arrays, apply the rule operator by operator, encode again.
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "core/array.h"
 #include "cpu/backend.h"
@@ -93,24 +94,28 @@ UnfusedNumbers<T> numbers_of(const Rule& rule, const KernelArgs& a) {
 
 }  // namespace
 
-void Backend::update_unfused(int entry, const Job& job) {
+template <class Apply>
+void Backend::with_arrays(int entry, const Job& job, bool grad, unsigned writes, Apply apply) {
   const Tensor& t = *job.tensor;
-  if (t.n == 0) return;
   const KernelArgs a = arguments(entry, job, 0, (t.n + kBlock - 1) / kBlock);
-  const Entry& e = rule_.entries[static_cast<size_t>(entry)];
-  const auto kept = [&](int j) { return (t.present >> j & 1) != 0; };
-  const auto written = [&](int j) { return kept(j) && (e.writes >> j & 1) != 0; };
+  const auto states = static_cast<int>(rule_.info.states.size());
+  const auto kept = [&](int j) {
+    return j < states && (t.present >> j & 1) != 0 &&
+           rule_.info.states[static_cast<size_t>(j)].per == StatePer::element;
+  };
   if (t.param_storage == Storage::f64) {
     CpuArrays engine(tools_.array_f64, t.n, 8, useful_threads(t.n), scratch_);
     double* data[2 + detail::kMaxStates] = {static_cast<double*>(t.param),
-                                            e.grad ? static_cast<double*>(t.grad) : nullptr};
-    for (int j = 0; j < detail::kMaxStates; ++j) data[2 + j] = static_cast<double*>(t.state[j]);
-    return update_arrays(rule_, entry, engine, data, numbers_of<double>(rule_, a));
+                                            grad ? static_cast<double*>(t.grad) : nullptr};
+    for (int j = 0; j < detail::kMaxStates; ++j) {
+      data[2 + j] = kept(j) ? static_cast<double*>(t.state[j]) : nullptr;
+    }
+    return apply(engine, data, numbers_of<double>(rule_, a));
   }
 
   CpuArrays engine(tools_.array_f32, t.n, 4, useful_threads(t.n), scratch_);
   Field fields[2 + detail::kMaxStates] = {{t.param, t.low, a.param_codec, a.param_key},
-                                          {e.grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
+                                          {grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
   for (int j = 0; j < detail::kMaxStates; ++j) {
     fields[2 + j] = {kept(j) ? t.state[j] : nullptr, nullptr, a.state_codec[j], a.state_key[j]};
   }
@@ -122,10 +127,73 @@ void Backend::update_unfused(int entry, const Job& job) {
     if (fields[i].codec != plain) buffers[i] = fields[i].decode(t.n, threads_);
     data[i] = buffers[i] ? buffers[i].get() : static_cast<float*>(fields[i].data);
   }
-  update_arrays(rule_, entry, engine, data, numbers_of<float>(rule_, a));
-  if (buffers[0] && (e.writes & kWritesParam)) fields[0].encode(data[0], t.n, threads_);
+  apply(engine, data, numbers_of<float>(rule_, a));
+  if (buffers[0] && (writes & kWritesParam)) fields[0].encode(data[0], t.n, threads_);
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (buffers[2 + j] && written(j)) fields[2 + j].encode(data[2 + j], t.n, threads_);
+    if (buffers[2 + j] && (writes >> j & 1)) fields[2 + j].encode(data[2 + j], t.n, threads_);
+  }
+}
+
+void Backend::update_unfused(int entry, const Job& job) {
+  if (job.tensor->n == 0) return;
+  const Entry& e = rule_.entries[static_cast<size_t>(entry)];
+  with_arrays(entry, job, e.grad, e.writes, [&](auto& engine, auto* data, const auto& numbers) {
+    update_arrays(rule_, entry, engine, data, numbers);
+  });
+}
+
+template <class T>
+void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
+                               const UnfusedNumbers<T>& numbers) {
+  const Pass& info = rule_.passes[static_cast<size_t>(pass)];
+  Array<T> arrays[2 + detail::kMaxStates], sums[detail::kMaxSums];
+  for (int i = 0; i < 2 + detail::kMaxStates; ++i) {
+    if (data[i] != nullptr) arrays[i] = Array<T>(engine, data[i]);
+  }
+  if (data[1] != nullptr) arrays[1] = scaled_gradient(arrays[1], numbers);
+  Seen<Array<T>> x;
+  std::vector<std::shared_ptr<T>> spread;
+  const auto spread_out = [&](Over over, int value) {
+    spread.push_back(engine.temporary<T>());
+    norms_.spread(over, value, t.index, spread.back().get());
+    return Array<T>(engine, spread.back().get());
+  };
+  for (int v = 0; v < rule_.values.tensor; ++v) {
+    x.tensor[v] = static_cast<T>(norms_.tensor_value(t.index, v));
+  }
+  for (int v = 0; t.view.matrix && v < rule_.values.row; ++v) x.row[v] = spread_out(Over::row, v);
+  for (int v = 0; t.view.matrix && v < rule_.values.column; ++v) {
+    x.column[v] = spread_out(Over::column, v);
+  }
+  if constexpr (sizeof(T) == 8) {
+    rule_.unfused_pass_f64(pass, t.view.matrix, arrays, numbers.coef, x, sums);
+  } else {
+    rule_.unfused_pass_f32(pass, t.view.matrix, arrays, numbers.coef, x, sums);
+  }
+  for (size_t q = 0; q < rule_.sums.size(); ++q) {
+    const Sum& s = rule_.sums[q];
+    if ((s.passes >> pass & 1) == 0 || (s.over != Over::tensor && !t.view.matrix)) continue;
+    const std::shared_ptr<T> summands = engine.temporary<T>();
+    sums[q].copy_to(engine, summands.get());
+    norms_.add_up(static_cast<int>(q), summands.get(), t.index, t.path() == Path::blocks);
+  }
+  if (info.writes & kWritesParam) arrays[0].copy_to(engine, data[0]);
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (data[2 + j] != nullptr && (info.writes >> j & 1)) {
+      arrays[2 + j].copy_to(engine, data[2 + j]);
+    }
+  }
+}
+
+void Backend::update_norms_unfused(const Job& job) {
+  if (job.tensor->n == 0) return;
+  for (int pass = 0; job.passes >> pass != 0; ++pass) {
+    if ((job.passes >> pass & 1) == 0) continue;
+    const Pass& p = rule_.passes[static_cast<size_t>(pass)];
+    with_arrays(pass, job, p.grad, p.writes, [&](auto& engine, auto* data, const auto& numbers) {
+      pass_over_arrays(pass, *job.tensor, engine, data, numbers);
+    });
+    if (rule_.adds_up(pass)) norms_.between(pass, job);
   }
 }
 

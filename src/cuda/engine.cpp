@@ -234,13 +234,8 @@ struct Engine::Impl {
   }
 
   const void* kernel(int entry, unsigned present, Path path) const {
-    int variant = 0, bit = 0;
-    for (size_t j = 0; j < rule.info.states.size(); ++j) {
-      if (rule.info.states[j].when.empty()) continue;
-      variant |= static_cast<int>(present >> j & 1) << bit++;
-    }
-    const int variants = 1 << rule.optional_states;
-    return rule.cuda->table[(entry * variants + variant) * kPaths + static_cast<int>(path)];
+    const int variant = entry * (1 << rule.optional_states) + rule.variant_of(present);
+    return rule.cuda->table[variant * kPaths + static_cast<int>(path)];
   }
 };
 
@@ -249,7 +244,7 @@ Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>
     : impl_(new Impl(rule, options, slots, groups)) {
   if (rule.cuda == nullptr) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{} was built without CUDA kernels", rule.info.name));
+                fmt::format("{} has no CUDA kernels yet, expected device cpu", rule.info.name));
   }
   check(cudaDeviceGetAttribute(&impl_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                impl_->device),

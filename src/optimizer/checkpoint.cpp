@@ -36,22 +36,35 @@ std::string key_of(const Slot& s, std::string_view what) {
   return fmt::format("state.{}.{}", s.param.name, what);
 }
 
-// The element-wise tensors of a slot.
+// A state per row lacks the last dimension, one per column the last but one.
+std::vector<int64_t> state_shape(const RuleInfo& rule, const StateInfo& s,
+                                 std::vector<int64_t> shape) {
+  if (s.per == StatePer::element) return shape;
+  const auto left_out = shape.end() - (s.per == StatePer::row ? 1 : 2);
+  rule.keeps_dims ? void(*left_out = 1) : void(shape.erase(left_out));
+  return shape;
+}
+
+// The arrays of a slot.
 std::vector<Field> arrays_of(const Rule& rule, const Slot& s) {
   std::vector<Field> out;
-  const auto add = [&](std::string_view what, const char* dtype, void* data) {
-    const size_t bytes = static_cast<size_t>(s.tensor.n) * io::dtype_size(dtype);
-    out.push_back({key_of(s, what), dtype, s.param.shape, data, bytes});
+  const auto add = [&](std::string_view what, const char* dtype, void* data,
+                       const std::vector<int64_t>& shape) {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    out.push_back(
+        {key_of(s, what), dtype, shape, data, static_cast<size_t>(n) * io::dtype_size(dtype)});
   };
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
     if (s.tensor.present >> j & 1) {
-      add(rule.info.states[j].name, dtype_name(s.tensor.state_storage[j]), s.tensor.state[j]);
+      add(rule.info.states[j].name, dtype_name(s.tensor.state_storage[j]), s.tensor.state[j],
+          state_shape(rule.info, rule.info.states[j], s.param.shape));
     }
   }
   if (s.tensor.param_storage == Storage::bf16_remainder) {
-    add("remainder", "I16", s.tensor.low);
+    add("remainder", "I16", s.tensor.low, s.param.shape);
   } else if (s.tensor.low != nullptr) {
-    add("master", "F32", s.tensor.low);
+    add("master", "F32", s.tensor.low, s.param.shape);
   }
   return out;
 }

@@ -97,6 +97,8 @@ struct Optimizer::Impl {
 // Groups, formats and memory of parameters that are about to be added.
 void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
+// How many values a state has.
+int64_t state_elements(const cpu::Tensor& t, const StateInfo& s);
 // Sets a master or remainder from the 16-bit parameter.
 void fill_low(const Slot& slot, Device device);
 

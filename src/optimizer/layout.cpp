@@ -30,6 +30,12 @@ int64_t element_count(const Param& p) {
   return n;
 }
 
+View view_of(const Rule& rule, const Param& p, int64_t n) {
+  if (rule.view == nullptr || n == 0) return {1, 1, n, false};
+  std::vector<long long> shape(p.shape.begin(), p.shape.end());
+  return rule.view(shape.data(), static_cast<int>(shape.size()), n);
+}
+
 Storage param_storage(const Param& p, Rounding rounding) {
   switch (p.dtype) {
     case DType::f32:
@@ -120,17 +126,25 @@ struct Cursor {
   }
 };
 
-void place(const Group& group, const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
+void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
   for (Slot& slot : added) {
     cpu::Tensor& t = slot.tensor;
     if (const size_t bytes = low_bytes(t.param_storage)) t.low = cursor.take(t.n, bytes);
     for (size_t j = 0; j < rule.states.size(); ++j) {
-      if (group.present >> j & 1) t.state[j] = cursor.take(t.n, element_bytes(t.state_storage[j]));
+      if (t.present >> j & 1) {
+        t.state[j] =
+            cursor.take(state_elements(t, rule.states[j]), element_bytes(t.state_storage[j]));
+      }
     }
   }
 }
 
 }  // namespace
+
+int64_t state_elements(const cpu::Tensor& t, const StateInfo& s) {
+  if (s.per == StatePer::element) return t.n;
+  return t.view.batches * (s.per == StatePer::row ? t.view.rows : t.view.columns);
+}
 
 void fill_low(const Slot& slot, Device device) {
   const cpu::Tensor& t = slot.tensor;
@@ -165,7 +179,12 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     check_pointers(p, t.n, options.device);
     t.param = p.data;
     t.grad = p.grad;
+    t.view = view_of(erased, p, t.n);
     t.present = group.present;
+    for (size_t j = 0; j < rule.states.size(); ++j) {
+      const bool kept = t.view.matrix ? rule.states[j].of_matrices : rule.states[j].of_vectors;
+      if (!kept) t.present &= ~(1u << j);
+    }
     t.param_storage = param_storage(p, group.options.rounding);
     t.grad_storage = grad_storage(p);
     for (size_t j = 0; j < rule.states.size(); ++j) {
@@ -174,10 +193,10 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     slot.id = name_id(p.name);
   }
   Cursor count{options.device, nullptr};
-  place(group, rule, added, count);
+  place(rule, added, count);
   group.memory = Memory(count.used, options.allocator, options.device);
   Cursor real{options.device, group.memory.data()};
-  place(group, rule, added, real);
+  place(rule, added, real);
   for (Slot& slot : added) fill_low(slot, options.device);
 }
 

@@ -48,6 +48,65 @@ void with_entry(int e, F f) {
   (std::make_integer_sequence<int, entry_count<R>()>{});
 }
 
+// Calls f(integral constant) for the pass number p.
+template <class R, class F>
+void with_pass(int pass, F f) {
+  [&]<int... P>(std::integer_sequence<int, P...>) {
+    (void)((pass == P && (f(std::integral_constant<int, P>{}), true)) || ...);
+  }
+  (std::make_integer_sequence<int, pass_count<R>()>{});
+}
+
+template <class R, class N>
+void between_of(int pass, Vectors<N>& v, const double* coef) {
+  const auto k = narrow<R, double>(coef);
+  with_pass<R>(pass, [&](auto p) {
+    if constexpr (adds_anything<R>(p)) R::template between<p>(v, k);
+  });
+}
+
+template <class R>
+void reference_pass_of(int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
+                       const double* coef, const Seen<Bounded>& x, Bounded* sums) {
+  const auto k = narrow<R, double>(coef);
+  auto& s = *reinterpret_cast<Bounded(*)[kStates<R>]>(states);
+  auto& sum = *reinterpret_cast<Bounded(*)[sum_count<R>()]>(sums);
+  with_pass<R>(pass, [&](auto number) {
+    *p = matrix ? R::template pass<number, true>(*p, g, s, k, x, sum)
+                : R::template pass<number, false>(*p, g, s, k, x, sum);
+  });
+}
+
+template <class R, class T>
+void unfused_pass_of(int pass, bool matrix, cpu::Array<T>* p_g_states, const cpu::Array<T>* coef,
+                     const Seen<cpu::Array<T>>& x, cpu::Array<T>* sums) {
+  typename R::template Coef<cpu::Array<T>> k;
+  std::copy(coef, coef + kCoefs<R>, reinterpret_cast<cpu::Array<T>*>(&k));
+  auto& s = *reinterpret_cast<cpu::Array<T>(*)[kStates<R>]>(p_g_states + 2);
+  auto& sum = *reinterpret_cast<cpu::Array<T>(*)[sum_count<R>()]>(sums);
+  with_pass<R>(pass, [&](auto number) {
+    p_g_states[0] =
+        matrix ? R::template pass<number, true>(p_g_states[0], p_g_states[1], s, k, x, sum)
+               : R::template pass<number, false>(p_g_states[0], p_g_states[1], s, k, x, sum);
+  });
+}
+
+template <class R>
+void add_norms(Rule& rule) {
+  rule.passes.assign(std::begin(R::passes), std::end(R::passes));
+  rule.sums.assign(std::begin(R::sums), std::end(R::sums));
+  rule.values = R::values;
+  rule.view = R::view;
+  rule.between = between_of<R, double>;
+  rule.reference_pass = reference_pass_of<R>;
+  rule.reference_between = between_of<R, Bounded>;
+  rule.unfused_pass_f32 = unfused_pass_of<R, float>;
+  rule.unfused_pass_f64 = unfused_pass_of<R, double>;
+  static_assert(pass_count<R>() <= kMaxPasses && sum_count<R>() <= kMaxSums);
+  static_assert(R::values.tensor <= kMaxTensorValues && R::values.row <= kMaxRowValues &&
+                R::values.column <= kMaxColumnValues);
+}
+
 template <class R>
 void reference_of(int entry, Bounded* p, Bounded g, Bounded* states, const double* coef) {
   const auto k = narrow<R, double>(coef);
@@ -86,9 +145,13 @@ RuleInfo info_of() {
                           split_choices(k.choices)});
   }
   for (const State& s : R::states) {
-    info.states.push_back({s.name, s.sign == Sign::nonneg, s.exact, s.when ? s.when : ""});
+    info.states.push_back({s.name, s.sign == Sign::nonneg, s.exact || s.per != Per::element,
+                           s.when ? s.when : "", static_cast<StatePer>(s.per),
+                           s.only != Only::vectors,
+                           s.only != Only::matrices && s.per == Per::element, s.optional()});
   }
   for (int e = 0; e < entry_count<R>(); ++e) info.entries.emplace_back(entry_at<R>(e).name);
+  if constexpr (requires { R::keeps_dims; }) info.keeps_dims = R::keeps_dims;
   if constexpr (requires { R::scalars; }) {
     for (const char* s : R::scalars) info.scalars.emplace_back(s);
   }
@@ -100,20 +163,21 @@ Rule make_rule(std::vector<const cpu::RuleKernels*> kernels, const cuda::RuleKer
   static_assert(
       sizeof(R::knobs) / sizeof(R::knobs[0]) * sizeof(double) == sizeof(typename R::Hyper),
       "every member of Hyper is a double and has a knob");
-  Rule rule{info_of<R>(),
-            {},
-            kCoefs<R>,
-            {},
-            optional_count<R>(),
-            coef_of<R>,
-            nullptr,
-            nullptr,
-            hyper_members_of<R>,
-            reference_of<R>,
-            unfused_of<R, float>,
-            unfused_of<R, double>,
-            std::move(kernels),
-            cuda};
+  Rule rule;
+  rule.info = info_of<R>();
+  rule.coefs = kCoefs<R>;
+  rule.optional_states = optional_count<R>();
+  rule.coef = coef_of<R>;
+  rule.hyper_members = hyper_members_of<R>;
+  rule.cpu = std::move(kernels);
+  rule.cuda = cuda;
+  if constexpr (kHasNorms<R>) {
+    add_norms<R>(rule);
+  } else {
+    rule.reference = reference_of<R>;
+    rule.unfused_f32 = unfused_of<R, float>;
+    rule.unfused_f64 = unfused_of<R, double>;
+  }
   for (int e = 0; e < entry_count<R>(); ++e) rule.entries.push_back(entry_at<R>(e));
   if constexpr (requires { typename R::Scalars; }) {
     const typename R::Scalars initial;

@@ -255,7 +255,8 @@ std::vector<StateView> Optimizer::states(size_t i) const {
     const DType type = f == cpu::Storage::f64   ? DType::f64
                        : f == cpu::Storage::f32 ? DType::f32
                                                 : DType::bf16;
-    out.push_back({impl_->rule.info.states[j].name, s.tensor.state[j], type, s.tensor.n});
+    const StateInfo& info = impl_->rule.info.states[j];
+    out.push_back({info.name, s.tensor.state[j], type, state_elements(s.tensor, info)});
   }
   return out;
 }
@@ -266,25 +267,46 @@ int64_t Optimizer::state_bytes() const {
   return bytes;
 }
 
+namespace {
+
+// Bytes of one element that a pass reads and writes; a pass over everything is an entry.
+int64_t bytes_of_pass(const Slot& slot, const Pass& pass, const std::vector<StateInfo>& states) {
+  const cpu::Tensor& t = slot.tensor;
+  const auto data = static_cast<int64_t>(size_of(slot.param.dtype));
+  const bool master =
+      t.param_storage == cpu::Storage::bf16_master || t.param_storage == cpu::Storage::f16_master;
+  const bool remainder = t.param_storage == cpu::Storage::bf16_remainder;
+  int64_t bytes = pass.grad ? static_cast<int64_t>(size_of(slot.param.grad_dtype)) : 0;
+  if (pass.param) bytes += master ? 4 : remainder ? data + 2 : data;
+  if ((pass.writes & kWritesParam) != 0) bytes += master ? data + 4 : remainder ? data + 2 : data;
+  for (size_t j = 0; j < states.size(); ++j) {
+    if (!(t.present >> j & 1) || states[j].per != StatePer::element) continue;
+    const int64_t width = t.state_storage[j] == cpu::Storage::f64   ? 8
+                          : t.state_storage[j] == cpu::Storage::f32 ? 4
+                                                                    : 2;
+    bytes += width * ((pass.reads >> j & 1) + (pass.writes >> j & 1));
+  }
+  return bytes;
+}
+
+}  // namespace
+
 int64_t Optimizer::bytes_per_step() const {
+  const Impl& m = *impl_;
   int64_t bytes = 0;
-  for (size_t i = 0; i < size(); ++i) {
-    const Slot& s = impl_->slots[i];
-    const int gradient_passes =
-        1 + static_cast<int>(impl_->options.zero_grad) + static_cast<int>(impl_->needs_norm());
-    int64_t per_element = static_cast<int64_t>(size_of(s.param.grad_dtype)) * gradient_passes;
-    const int64_t data = static_cast<int64_t>(size_of(s.param.dtype));
-    const bool master = s.tensor.param_storage == cpu::Storage::bf16_master ||
-                        s.tensor.param_storage == cpu::Storage::f16_master;
-    const bool remainder = s.tensor.param_storage == cpu::Storage::bf16_remainder;
-    per_element += master ? data + 8 : remainder ? 2 * data + 4 : 2 * data;
-    const unsigned writes = impl_->rule.entries[0].writes;
-    const auto views = states(i);
-    size_t next = 0;
-    for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
-      if (!(s.tensor.present >> j & 1)) continue;
-      per_element += static_cast<int64_t>(size_of(views[next++].dtype)) * (writes >> j & 1 ? 2 : 1);
+  for (const Slot& s : m.slots) {
+    int64_t per_element = 0;
+    if (m.rule.passes.empty()) {
+      per_element = bytes_of_pass(s, {~0u, m.rule.entries[0].writes}, m.rule.info.states);
     }
+    const unsigned active =
+        m.rule.passes.empty() ? 0 : m.rule.active_passes(m.groups[s.group].hyper.data());
+    for (size_t p = 0; p < m.rule.passes.size(); ++p) {
+      if ((active >> p & 1) == 0) continue;
+      per_element += bytes_of_pass(s, m.rule.passes[p], m.rule.info.states);
+    }
+    const int more = static_cast<int>(m.options.zero_grad) + static_cast<int>(m.needs_norm());
+    per_element += more * static_cast<int64_t>(size_of(s.param.grad_dtype));
     bytes += per_element * s.tensor.n;
   }
   return bytes;

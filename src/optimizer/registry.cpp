@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -94,13 +95,33 @@ unsigned Rule::present_states(const double* hyper) const {
   return present;
 }
 
-cpu::Kernel Rule::cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const {
+unsigned Rule::active_passes(const double* hyper) const {
+  unsigned active = 0;
+  for (size_t p = 0; p < passes.size(); ++p) {
+    const auto set = [&](const char* knob) { return hyper[info.knob(knob)] != 0; };
+    if (passes[p].when != nullptr && !set(passes[p].when)) continue;
+    if (passes[p].unless != nullptr && set(passes[p].unless)) continue;
+    active |= 1u << p;
+  }
+  return active;
+}
+
+bool Rule::adds_up(int pass) const {
+  return std::any_of(sums.begin(), sums.end(),
+                     [&](const Sum& s) { return (s.passes >> pass & 1) != 0; });
+}
+
+int Rule::variant_of(unsigned present) const {
   int variant = 0, bit = 0;
   for (size_t j = 0; j < info.states.size(); ++j) {
-    if (info.states[j].when.empty()) continue;
-    variant |= static_cast<int>(present >> j & 1) << bit++;
+    if (info.states[j].optional) variant |= static_cast<int>(present >> j & 1) << bit++;
   }
-  const int index = (entry * (1 << optional_states) + variant) * 3 + static_cast<int>(path);
+  return variant;
+}
+
+cpu::Kernel Rule::cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const {
+  const int index =
+      (entry * (1 << optional_states) + variant_of(present)) * 3 + static_cast<int>(path);
   return cpu[static_cast<size_t>(isa)]->table[index];
 }
 

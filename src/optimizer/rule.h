@@ -19,25 +19,48 @@ namespace gallop {
 struct Rule {
   RuleInfo info;
   std::vector<Entry> entries;
-  int coefs;
+  int coefs = 0;
   std::vector<double> scalars;  // initial values
-  int optional_states;
+  int optional_states = 0;
 
   // hyper holds the knobs in the order of info.knobs.
-  void (*coef)(const double* hyper, Clock clock, double* scalars, double* out);
-  const char* (*reject)(const double* hyper);        // why these do not go together, or nullptr
-  double (*clip)(const double* hyper, double norm);  // the rule's own gradient clipping, or nullptr
+  void (*coef)(const double* hyper, Clock clock, double* scalars, double* out) = nullptr;
+  const char* (*reject)(const double* hyper) = nullptr;  // why these do not go together, or nullptr
+  double (*clip)(const double* hyper,
+                 double norm) = nullptr;  // the rule's own gradient clipping, or nullptr
   // The members of the rule's Hyper in their order, which need not be the knobs'.
-  void (*hyper_members)(const double* hyper, double* members);
+  void (*hyper_members)(const double* hyper, double* members) = nullptr;
 
   // One element in double, with bounds; states in the order of info.states.
-  void (*reference)(int entry, Bounded* p, Bounded g, Bounded* states, const double* coef);
-  void (*unfused_f32)(int entry, cpu::Array<float>* p_g_states, const cpu::Array<float>* coef);
-  void (*unfused_f64)(int entry, cpu::Array<double>* p_g_states, const cpu::Array<double>* coef);
+  void (*reference)(int entry, Bounded* p, Bounded g, Bounded* states,
+                    const double* coef) = nullptr;
+  void (*unfused_f32)(int entry, cpu::Array<float>* p_g_states,
+                      const cpu::Array<float>* coef) = nullptr;
+  void (*unfused_f64)(int entry, cpu::Array<double>* p_g_states,
+                      const cpu::Array<double>* coef) = nullptr;
+  // Of rules with norms: see core/norms.h.
+  std::vector<Pass> passes;
+  std::vector<Sum> sums;
+  Values values{0, 0, 0};
+  View (*view)(const long long* shape, int dims, long long elements) = nullptr;
+  void (*between)(int pass, Vectors<double>& v, const double* coef) = nullptr;
+  void (*reference_pass)(int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
+                         const double* coef, const Seen<Bounded>& x, Bounded* sums) = nullptr;
+  void (*unfused_pass_f32)(int pass, bool matrix, cpu::Array<float>* p_g_states,
+                           const cpu::Array<float>* coef, const Seen<cpu::Array<float>>& x,
+                           cpu::Array<float>* sums) = nullptr;
+  void (*unfused_pass_f64)(int pass, bool matrix, cpu::Array<double>* p_g_states,
+                           const cpu::Array<double>* coef, const Seen<cpu::Array<double>>& x,
+                           cpu::Array<double>* sums) = nullptr;
+  void (*reference_between)(int pass, Vectors<Bounded>& v, const double* coef) = nullptr;
+
   std::vector<const cpu::RuleKernels*> cpu;  // by instruction set
-  const cuda::RuleKernels* cuda;             // null: built without
+  const cuda::RuleKernels* cuda = nullptr;   // built without
 
   unsigned present_states(const double* hyper) const;  // bit j: state j is kept
+  unsigned active_passes(const double* hyper) const;   // bit P: pass P is run
+  bool adds_up(int pass) const;                        // whether the pass has sums
+  int variant_of(unsigned present) const;              // which choice of optional states
   cpu::Kernel cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const;
 };
 

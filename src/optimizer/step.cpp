@@ -55,9 +55,12 @@ bool Optimizer::Impl::needs_norm() const {
 }
 
 void Optimizer::Impl::reserve() {
-  cpu::Index blocks = 0;
-  for (const Slot& s : slots) blocks += (s.tensor.n + cpu::kBlock - 1) / cpu::kBlock;
-  backend.reserve(slots.size(), blocks);
+  std::vector<const cpu::Tensor*> tensors;
+  for (Slot& s : slots) {
+    s.tensor.index = tensors.size();
+    tensors.push_back(&s.tensor);
+  }
+  backend.reserve(tensors);
   coefs.reserve(slots.size());
   group_coefs.assign(groups.size(), 0);
   updated.assign(slots.size(), 0);
@@ -115,7 +118,8 @@ void Optimizer::Impl::make_jobs(int entry, bool with_grad) {
     if (std::isinf(limit)) scale *= std::exchange(factor, 1);
     const double* coef = chosen_coefs.empty() ? nullptr : coefs[chosen_coefs[i]].values.data();
     const Bits64 key = combine(combine(options.seed, s.id), static_cast<Bits64>(s.steps));
-    jobs.push_back({&s.tensor, coef, scale, limit, factor, key});
+    const unsigned passes = rule.passes.empty() ? 0 : rule.active_passes(g.hyper.data());
+    jobs.push_back({&s.tensor, coef, scale, limit, factor, key, passes});
   }
 }
 

@@ -15,6 +15,14 @@ struct UnfusedNumbers {
   cpu::Array<T> scale, limit, factor;
 };
 
+template <class T>
+cpu::Array<T> scaled_gradient(cpu::Array<T> g, const UnfusedNumbers<T>& numbers) {
+  if (numbers.scaled) g = g * numbers.scale;
+  if (numbers.clamped) g = max(min(g, numbers.limit), -numbers.limit);
+  if (numbers.factored) g = g * numbers.factor;
+  return g;
+}
+
 // data[0] is the parameter, data[1] the gradient or null, data[2 + j] state j or null. What the
 // entry writes is left in data.
 template <class T>
@@ -24,12 +32,7 @@ void update_arrays(const Rule& rule, int entry, cpu::ArrayEngine& engine, T* con
   for (int i = 0; i < 2 + detail::kMaxStates; ++i) {
     if (data[i] != nullptr) arrays[i] = cpu::Array<T>(engine, data[i]);
   }
-  if (data[1] != nullptr) {
-    cpu::Array<T>& g = arrays[1];
-    if (numbers.scaled) g = g * numbers.scale;
-    if (numbers.clamped) g = max(min(g, numbers.limit), -numbers.limit);
-    if (numbers.factored) g = g * numbers.factor;
-  }
+  if (data[1] != nullptr) arrays[1] = scaled_gradient(arrays[1], numbers);
   if constexpr (sizeof(T) == 8) {
     rule.unfused_f64(entry, arrays, numbers.coef);
   } else {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// The reference of rules with norms: every pass over all elements, sums and what is made of them,
+// with bounds.
+#include <algorithm>
+
+#include "check/data.h"
+#include "check/reference.h"
+
+namespace gallop::check {
+namespace {
+
+// Sums and what is made of them are double's: beside fp32 their own roundings are nothing.
+class InDouble {
+ public:
+  explicit InDouble(bool elements_are_too) : before_(Bounded::own) {
+    if (!elements_are_too) Bounded::own = 0;
+  }
+  ~InDouble() { Bounded::own = before_; }
+  InDouble(const InDouble&) = delete;
+  InDouble& operator=(const InDouble&) = delete;
+
+ private:
+  double before_;
+};
+
+using Numbers = std::vector<Bounded>;
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+// Everything there is of one tensor.
+struct Whole {
+  View view;
+  int64_t n, rows, columns;
+  std::vector<Numbers> row_sums, column_sums, row_values, column_values, vectors;
+  Numbers totals, tensor_values;
+
+  Whole(const Rule& rule, const View& v, int64_t elements) : view(v), n(elements) {
+    rows = v.matrix ? v.batches * v.rows : 0;
+    columns = v.matrix ? v.batches * v.columns : 0;
+    const size_t sums = rule.sums.size();
+    totals.assign(sums, Bounded::exact(0));
+    row_sums.assign(sums, Numbers(at(rows), Bounded::exact(0)));
+    column_sums.assign(sums, Numbers(at(columns), Bounded::exact(0)));
+    tensor_values.assign(detail::kMaxTensorValues, Bounded::exact(0));
+    row_values.assign(detail::kMaxRowValues, Numbers(at(rows), Bounded::exact(0)));
+    column_values.assign(detail::kMaxColumnValues, Numbers(at(columns), Bounded::exact(0)));
+    vectors.resize(rule.info.states.size());
+    for (size_t j = 0; j < vectors.size(); ++j) {
+      const StatePer per = rule.info.states[j].per;
+      if (per != StatePer::element) vectors[j].resize(at(per == StatePer::row ? rows : columns));
+    }
+  }
+
+  int64_t row_of(int64_t i) const { return i / view.columns; }
+  int64_t column_of(int64_t i) const {
+    return row_of(i) / view.rows * view.columns + i % view.columns;
+  }
+  Seen<Bounded> seen(int64_t i) const {
+    Seen<Bounded> x;
+    const auto narrowed = [](const Bounded& b) { return Bounded::rounded(b.value, b.error); };
+    for (int v = 0; v < detail::kMaxTensorValues; ++v) x.tensor[v] = narrowed(tensor_values[at(v)]);
+    if (!view.matrix) return x;
+    for (int v = 0; v < detail::kMaxRowValues; ++v) {
+      x.row[v] = narrowed(row_values[at(v)][at(row_of(i))]);
+    }
+    for (int v = 0; v < detail::kMaxColumnValues; ++v) {
+      x.column[v] = narrowed(column_values[at(v)][at(column_of(i))]);
+    }
+    return x;
+  }
+  void add(const Rule& rule, int pass, int64_t i, const Bounded* sums) {
+    for (size_t q = 0; q < rule.sums.size(); ++q) {
+      const Sum& s = rule.sums[q];
+      if ((s.passes >> pass & 1) == 0 || (s.over != Over::tensor && !view.matrix)) continue;
+      Bounded& to = s.over == Over::tensor ? totals[q]
+                    : s.over == Over::row  ? row_sums[q][at(row_of(i))]
+                                           : column_sums[q][at(column_of(i))];
+      to = to + sums[q];
+    }
+  }
+  void between(const Rule& rule, int pass, const double* coef) {
+    Vectors<Bounded> v{};
+    v.view = view;
+    v.totals = totals.data();
+    v.tensor_values = tensor_values.data();
+    for (size_t q = 0; q < rule.sums.size(); ++q) {
+      v.row_sums[q] = row_sums[q].data();
+      v.column_sums[q] = column_sums[q].data();
+    }
+    for (size_t j = 0; j < vectors.size(); ++j) v.states[j] = vectors[j].data();
+    for (size_t i = 0; i < row_values.size(); ++i) v.row_values[i] = row_values[i].data();
+    for (size_t i = 0; i < column_values.size(); ++i) v.column_values[i] = column_values[i].data();
+    rule.reference_between(pass, v, coef);
+  }
+};
+
+}  // namespace
+
+void Reference::expect_norms(const double* coef, const Optimizer& optimizer, size_t param,
+                             const void* grad) {
+  const Param& p = optimizer.param(param);
+  const size_t width = 1 + rule_.info.states.size();
+  int64_t n = 1;
+  for (int64_t d : p.shape) n *= d;
+  wanted_vectors_.clear();
+  if (n == 0) return;
+  const std::vector<long long> shape(p.shape.begin(), p.shape.end());
+  Whole whole(rule_, rule_.view(shape.data(), static_cast<int>(shape.size()), n), n);
+  const bool wide = formats_.param == DType::f64;
+
+  Numbers all(at(n) * width, Bounded::exact(0));
+  std::vector<DType> types(width, DType::f32);
+  for (const StateView& v : optimizer.states(param)) {
+    for (size_t j = 0; j + 1 < width; ++j) {
+      if (rule_.info.states[j].name != v.name) continue;
+      types[1 + j] = v.dtype;
+      for (int64_t i = 0; i < v.size; ++i) {
+        Bounded& to = has_values(j) ? all[at(i) * width + 1 + j] : whole.vectors[j][at(i)];
+        to = Bounded::exact(read_element(v.data, v.dtype, i));
+      }
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    all[at(i) * width] = Bounded::exact(value_before(optimizer, param, i));
+  }
+
+  const unsigned active = rule_.active_passes(hyper_.data());
+  for (int pass = 0; active >> pass != 0; ++pass) {
+    if ((active >> pass & 1) == 0) continue;
+    const Pass& info = rule_.passes[at(pass)];
+    for (int64_t i = 0; i < n; ++i) {
+      Bounded* element = all.data() + at(i) * width;
+      Bounded copy[1 + detail::kMaxStates], sums[detail::kMaxSums];
+      std::copy(element, element + width, copy);
+      const Bounded g =
+          info.grad ? Bounded::exact(read_element(grad, p.grad_dtype, i)) : Bounded::exact(0);
+      rule_.reference_pass(pass, whole.view.matrix, copy, g, copy + 1, coef, whole.seen(i), sums);
+      if ((info.writes & kWritesParam) != 0) element[0] = copy[0];
+      for (size_t j = 0; j + 1 < width; ++j) {
+        if ((info.writes >> j & 1) == 0) continue;
+        element[1 + j] = copy[1 + j];
+        if (types[1 + j] != DType::bf16 || active >> pass == 1) continue;
+        // Later passes read what was stored.
+        const bool random = formats_.state_rounding == Rounding::stochastic;
+        element[1 + j].error +=
+            half_spacing(DType::bf16, std::abs(copy[1 + j].value)) * (random ? 2 : 1) / 0x1p-24;
+      }
+      const InDouble sums_are(wide);
+      whole.add(rule_, pass, i, sums);
+    }
+    if (!rule_.adds_up(pass)) continue;
+    const InDouble numbers_are(wide);
+    whole.between(rule_, pass, coef);
+  }
+
+  for (int64_t i = 0; i < n; i = next_judged(i, n)) {
+    const Bounded* element = all.data() + at(i) * width;
+    wanted_.insert(wanted_.end(), element, element + width);
+  }
+  wanted_vectors_ = std::move(whole.vectors);
+}
+
+}  // namespace gallop::check
