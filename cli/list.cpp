@@ -19,13 +19,13 @@ constexpr Format kFormats[] = {{DType::f32, StateFormat::f32, "bytes_fp32"},
                                {DType::bf16, StateFormat::f32, "bytes_bf16"},
                                {DType::bf16, StateFormat::bf16, "bytes_bf16_state_bf16"}};
 
-// Bytes moved per element and step, counted by an optimizer over one made-up element.
+// Bytes moved per element and step, counted by an optimizer over a matrix of one made-up element.
 int64_t bytes_per_element(const std::string& rule, const Format& f) {
   Optimizer o(rule, {});
   GroupOptions group;
   group.state = f.state;
   double element = 0;
-  o.add_group({{"p", {1}, &element, nullptr, f.param, f.param, Role::other}}, group);
+  o.add_group({{"p", {1, 1}, &element, nullptr, f.param, f.param, Role::other}}, group);
   return o.bytes_per_step();
 }
 
@@ -73,9 +73,13 @@ lab::Table in_full(const std::string& name) {
   }
   table.notes.push_back("formula: " + info.formula);
   for (const StateInfo& s : info.states) {
-    table.notes.push_back(fmt::format("state {}: {}{}{}", s.name,
+    const char* of = s.per == StatePer::row      ? ", one for each row of a matrix"
+                     : s.per == StatePer::column ? ", one for each column of a matrix"
+                     : s.of_matrices             ? ""
+                                                 : ", of vectors only";
+    table.notes.push_back(fmt::format("state {}: {}{}{}{}", s.name,
                                       s.nonneg ? "never negative" : "any sign",
-                                      s.exact ? ", always 32 bits" : "",
+                                      s.exact ? ", always 32 bits" : "", of,
                                       s.when.empty() ? "" : ", kept if " + s.when + " is not 0"));
   }
   if (!info.scalars.empty()) {

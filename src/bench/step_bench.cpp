@@ -151,9 +151,13 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
 
 void check_contender(const StepContender& c, size_t tensors, int threads, Device device) {
   const Rule& rule = find_rule(c.optimizer);
+  StepContender plain = c;  // clipping and zeroing have tests of their own
+  plain.clip_norm = 0;
+  plain.zero_grad = false;
+  if (rule.clip != nullptr) plain.hyper.emplace_back("max_grad_norm", 0);
   std::vector<double> hyper;
   for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
-  for (const auto& [name, value] : c.hyper) {
+  for (const auto& [name, value] : plain.hyper) {
     if (const int knob = rule.info.knob(name); knob >= 0) {
       hyper[static_cast<size_t>(knob)] = value;
     }
@@ -178,13 +182,10 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
     list[i].data = params[i].data();
     list[i].grad = grads[i].data();
   }
-  StepContender plain = c;  // clipping and zeroing have tests of their own
-  plain.clip_norm = 0;
-  plain.zero_grad = false;
   Options options = step_options(plain, threads, device);
   options.allocator = check::reachable_allocator(device);
   Optimizer optimizer(c.optimizer, options);
-  optimizer.add_group(list, group_options(c));
+  optimizer.add_group(list, group_options(plain));
   for (uint64_t step = 0; step < 2; ++step) {
     for (size_t i = 0; i < list.size(); ++i) {
       grads[i].fill_normal(100 * step + i, 0.1);

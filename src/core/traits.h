@@ -9,6 +9,11 @@ namespace gallop::detail {
 inline constexpr int kMaxCoefs = 16;
 inline constexpr int kMaxScalars = 4;
 
+template <class T, int N>
+constexpr int length(const T (&)[N]) {
+  return N;
+}
+
 template <class R>
 inline constexpr int kStates = static_cast<int>(sizeof(R::states) / sizeof(State));
 
@@ -63,7 +68,7 @@ inline constexpr bool kHasNorms = requires {
 template <class R>
 constexpr int pass_count() {
   if constexpr (kHasNorms<R>) {
-    return static_cast<int>(sizeof(R::passes) / sizeof(R::passes[0]));
+    return length(R::passes);
   } else {
     return 0;
   }
@@ -93,7 +98,7 @@ inline constexpr int kCoefs = static_cast<int>(sizeof(CoefOf<R>) / sizeof(double
 template <class R>
 constexpr int sum_count() {
   if constexpr (kHasNorms<R>) {
-    return static_cast<int>(sizeof(R::sums) / sizeof(R::sums[0]));
+    return length(R::sums);
   } else {
     return 1;
   }

@@ -26,6 +26,7 @@ struct NormLoops {
   // Sums run in this many lanes, whatever the vectors' width: the same bits everywhere.
   static constexpr int kLanes = 16;
   using Lanes = double[kM][kLanes];
+  static_assert(kLanes == 16, "fold() halves it four times");
 
   template <class T>
   struct Streams {
@@ -88,28 +89,54 @@ struct NormLoops {
     add_columns(sum, columns, i);
   }
 
+  template <int Q = 0>
+  static GALLOP_FN void fold(Lanes& lanes, double (&totals)[kM]) {
+    if constexpr (Q < kM) {
+      if constexpr (adds(Q, Over::tensor) || adds(Q, Over::row)) {
+        double(&lane)[kLanes] = lanes[Q];
+        for (int l = 0; l < 8; ++l) lane[l] += lane[l + 8];
+        for (int l = 0; l < 4; ++l) lane[l] += lane[l + 4];
+        for (int l = 0; l < 2; ++l) lane[l] += lane[l + 2];
+        totals[Q] = lane[0] + lane[1];
+      }
+      fold<Q + 1>(lanes, totals);
+    }
+  }
+
+  // It may reach past the tensor: a prefetch never faults.
+  template <class T>
+  static GALLOP_FN void prefetch(const Streams<T>& a, Index i) {
+    if constexpr (kPass.param) __builtin_prefetch(a.p + i, kWrites);
+    if constexpr (kPass.grad) __builtin_prefetch(a.g + i);
+    for (int j = 0; j < kN; ++j)
+      if (touches(j)) __builtin_prefetch(a.s[j] + i, writes(j));
+  }
+
   // n elements of one row; the column sums' pointers stand at its first.
   template <class T>
   static GALLOP_FN void run(const Streams<T>& a, const Seen<T>& x, Index n, double (&totals)[kM],
                             double* const* columns) {
     Lanes lanes = {};
     Index i = 0;
+    constexpr Index kAhead = kAheadBytes / sizeof(T);
     if constexpr (adds_at_all()) {
       for (; i + kLanes <= n; i += kLanes) {
+        prefetch(a, i + kAhead);
         GALLOP_VECTORIZE
         for (int l = 0; l < kLanes; ++l) one(a, x, i + l, lanes, l, columns);
       }
       for (Index l = 0; i + l < n; ++l) one(a, x, i + l, lanes, static_cast<int>(l), columns);
     } else {
+      constexpr Index kTile = kTileBytes / sizeof(T);
+      for (; i + kTile <= n; i += kTile) {
+        for (Index line = 0; line < kTile; line += 64 / sizeof(T)) prefetch(a, i + kAhead + line);
+        GALLOP_VECTORIZE
+        for (Index l = 0; l < kTile; ++l) one(a, x, i + l, lanes, 0, columns);
+      }
       GALLOP_VECTORIZE
       for (; i < n; ++i) one(a, x, i, lanes, 0, columns);
     }
-    for (int q = 0; q < kM; ++q) {
-      for (int width = kLanes / 2; width > 0; width /= 2) {
-        for (int l = 0; l < width; ++l) lanes[q][l] += lanes[q][l + width];
-      }
-      totals[q] = lanes[q][0];
-    }
+    fold(lanes, totals);
   }
 
   template <class T>
@@ -131,10 +158,12 @@ struct NormLoops {
     Seen<T> x = {};
     for (int v = 0; v < R::values.tensor; ++v) x.tensor[v] = static_cast<T>(norms.tensor[v]);
     Index row = from / norms.columns, column = from % norms.columns;
+    // Columns are counted through the matrices.
+    Index matrix_ends = row / norms.rows, first_column = matrix_ends++ * norms.columns;
+    matrix_ends *= norms.rows;
     while (n > 0) {
       const Index length = norms.columns - column < n ? norms.columns - column : n;
-      // Columns are counted through the matrices.
-      const Index at = Matrix ? row / norms.rows * norms.columns + column : column;
+      const Index at = first_column + column;
       double* columns[detail::kMaxSums] = {};
       if constexpr (Matrix) {
         for (int v = 0; v < R::values.row; ++v) x.row[v] = static_cast<T>(norms.row[v][row]);
@@ -155,8 +184,11 @@ struct NormLoops {
       a.g += length;
       for (int j = 0; j < kN; ++j) a.s[j] += length;
       n -= length;
-      ++row;
       column = 0;
+      if (++row == matrix_ends) {
+        matrix_ends += norms.rows;
+        first_column += norms.columns;
+      }
     }
   }
 
