@@ -40,7 +40,7 @@ struct Adafactor {
 
   // g^2 + eps1 by row and by column, p^2, u^2
   static constexpr Sum sums[] = {
-      {Over::row, 3u}, {Over::column, 3u}, {Over::tensor, 3u}, {Over::tensor, 4u}};
+      {Over::row, 3u}, {Over::column, 3u}, {Over::tensor, 1u}, {Over::tensor, 4u}};
   static constexpr Pass passes[] = {
       {0, 0, true, true, "scale_parameter"},
       {0, 0, true, false, nullptr, "scale_parameter"},

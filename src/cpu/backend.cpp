@@ -164,7 +164,9 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
       KernelArgs a = arguments(pass, job, first, blocks_of(unit.n));
       const NormArgs norms = norms_.arguments(t.index, unit, t.path());
       a.norms = &norms;
-      rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path())(a);
+      const Kernel kernel =
+          rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
+      if (kernel != nullptr) kernel(a);
       if (zero_grad) {
         std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,
                     static_cast<size_t>(a.n * bytes_of(t.grad_storage)));

@@ -154,9 +154,18 @@ constexpr Kernel kernel_at() {
   constexpr int kKernel = I / (detail::kVariants<R> * 3), kVariant = I / 3 % detail::kVariants<R>;
   using L = decltype(loops<R, kKernel, detail::variant_states<R>(kVariant)>());
   constexpr Path path = static_cast<Path>(I % 3);
-  if constexpr (path == Path::f32) return L::template direct<float>;
-  if constexpr (path == Path::f64) return L::template direct<double>;
-  return L::blocks;
+  constexpr bool idle = [] {
+    if constexpr (requires { L::is_idle(); }) return L::is_idle();
+    return false;
+  }();
+  if constexpr (idle)
+    return nullptr;
+  else if constexpr (path == Path::f32)
+    return L::template direct<float>;
+  else if constexpr (path == Path::f64)
+    return L::template direct<double>;
+  else
+    return L::blocks;
 }
 
 template <class R>
