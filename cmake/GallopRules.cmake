@@ -74,8 +74,7 @@ function(gallop_rule_sources target header register)
   endforeach()
   # Only where the library and this project both have CUDA.
   set(cuda nullptr)
-  file(STRINGS ${path} passes REGEX "Pass passes\\[\\]" LIMIT_COUNT 1)
-  if(GALLOP_WITH_CUDA AND CMAKE_CUDA_COMPILER AND NOT passes)
+  if(GALLOP_WITH_CUDA AND CMAKE_CUDA_COMPILER)
     file(CONFIGURE OUTPUT ${dir}/${id}.cu CONTENT
 "#include \"${path}\"
 #define GALLOP_RULE ${struct}

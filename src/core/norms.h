@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // What a rule with norms declares: several passes over the elements, sums in between.
 //
-//   sums[]      what a pass adds up: over the tensor, or for every row, or for every column
-//   passes[]    what each pass reads and writes
-//   view(...)   the tensor as matrices, one after the other
-//   values      how many numbers between() hands to the later passes
-//   pass<P, Matrix>(p, g, s, k, x, sum)   one element; x holds those numbers, sum takes the
-//   summands between<P>(v, k)   after pass P, once per tensor: from sums (v) to numbers
+// - sums[]: what a pass adds up, over the tensor, or for every row, or for every column
+// - passes[]: what each pass reads and writes
+// - view(shape, dims, n): the tensor as matrices, one after the other
+// - values: how many numbers between() hands to the later passes
+// - pass<P, Matrix>(p, g, s, k, x, sum): one element; x holds those numbers, sum takes the summands
+// - between<P>(v, k): after pass P, once per tensor, from sums to numbers (v)
 //
 // A pass is written like any rule's update. between() is arithmetic on coefficients; its numbers
-// are double, or carry a bound in the reference: compare them with is_above().
+// are double, or carry a bound in the reference: compare them with is_above(). Rows and columns, as
+// numbers or as states, may only change after a pass that sums by row or column.
 #pragma once
 
 #include "core/rule.h"

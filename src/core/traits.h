@@ -119,6 +119,22 @@ constexpr bool adds_anything(int pass) {
   return false;
 }
 
+// Whether pass P has something to do, and such a tensor can have these states.
+template <class R>
+constexpr bool has_pass(int pass, bool matrix, unsigned present) {
+  for (int j = 0; j < kStates<R>; ++j) {
+    const Only only = R::states[j].only;
+    const bool kept = (present >> j & 1) != 0, fits = (only == Only::matrices) == matrix;
+    if (only != Only::any && kept != fits) return false;
+  }
+  const unsigned writes = R::passes[pass].writes;
+  if ((writes & (kWritesParam | present)) != 0) return true;
+  for (int q = 0; q < sum_count<R>(); ++q) {
+    if (adds_up<R>(pass, matrix, q, R::sums[q].over)) return true;
+  }
+  return false;
+}
+
 // Calls the rule's formula number E.
 template <class R, int E, class T, class K>
 GALLOP_FN T apply(T p, T g, T (&s)[kStates<R>], const K& k) {

@@ -23,12 +23,6 @@ struct NormLoops {
     }
     return false;
   }
-  // A pass may have nothing to do in one form of tensor.
-  static constexpr bool is_idle() {
-    bool writes_any = kWrites;
-    for (int j = 0; j < kN; ++j) writes_any = writes_any || writes(j);
-    return !writes_any && !adds_at_all();
-  }
   // Sums run in this many lanes, whatever the vectors' width: the same bits everywhere.
   static constexpr int kLanes = 16;
   using Lanes = double[kM][kLanes];

@@ -179,31 +179,29 @@ double Norms::tensor_value(size_t tensor, int value) const {
   return numbers_[plans_[tensor].tensor_values + static_cast<size_t>(value)];
 }
 
-void Norms::collect(const Plan& p) {
-  const auto sums = static_cast<int>(rule_.sums.size());
+void Norms::collect(const Plan& p, int pass) {
   double* base = numbers_.data();
   const Index rows = p.view.batches * p.view.rows, columns = p.view.batches * p.view.columns;
-  std::fill_n(base + p.totals, sums, 0.0);
-  if (p.view.matrix) {
-    std::fill_n(base + p.rows, sums * rows, 0.0);
-    std::fill_n(base + p.columns, sums * columns, 0.0);
-  }
-  for (size_t i = 0; i < p.unit_count; ++i) {
-    const Unit& u = units_[p.first_unit + i];
-    const auto add = [base](size_t to, size_t from, Index n) {
-      for (Index k = 0; k < n; ++k)
-        base[to + static_cast<size_t>(k)] += base[from + static_cast<size_t>(k)];
-    };
-    for (int q = 0; q < sums; ++q) {
-      const auto at = static_cast<size_t>(q);
-      if (over(Over::tensor, q)) {
-        add(p.totals + at, u.sums + at, 1);
-      } else if (p.view.matrix && over(Over::row, q)) {
-        add(p.rows + static_cast<size_t>(q * rows + u.first_row),
-            u.row_sums + static_cast<size_t>(q * u.rows), u.rows);
-      } else if (p.view.matrix) {
-        add(p.columns + static_cast<size_t>(q * columns + u.first_column),
-            u.column_sums + static_cast<size_t>(q * u.columns), u.columns);
+  const auto place = [&](size_t first, Index n) { return base + first + static_cast<size_t>(n); };
+  const auto add = [](double* to, const double* from, Index n) {
+    for (Index k = 0; k < n; ++k) to[k] += from[k];
+  };
+  for (int q = 0; q < static_cast<int>(rule_.sums.size()); ++q) {
+    const Sum& sum = rule_.sums[static_cast<size_t>(q)];
+    if ((sum.passes >> pass & 1) == 0) continue;
+    if (sum.over != Over::tensor && !p.view.matrix) continue;
+    double* to = sum.over == Over::tensor ? place(p.totals, q)
+                 : sum.over == Over::row  ? place(p.rows, q * rows)
+                                          : place(p.columns, q * columns);
+    std::fill_n(to, sum.over == Over::tensor ? 1 : sum.over == Over::row ? rows : columns, 0.0);
+    for (size_t i = 0; i < p.unit_count; ++i) {
+      const Unit& u = units_[p.first_unit + i];
+      if (sum.over == Over::tensor) {
+        add(to, place(u.sums, q), 1);
+      } else if (sum.over == Over::row) {
+        add(to + u.first_row, place(u.row_sums, q * u.rows), u.rows);
+      } else {
+        add(to + u.first_column, place(u.column_sums, q * u.columns), u.columns);
       }
     }
   }
@@ -253,12 +251,17 @@ void Norms::between(int pass, const Job& job) {
   const Tensor& t = *job.tensor;
   if (t.n == 0) return;
   const Plan& p = plans_[t.index];
-  collect(p);
-  copy_states(p, t, false);
+  // Only what comes of rows and columns changes their states and numbers.
+  const bool vectors_change =
+      p.view.matrix && std::any_of(rule_.sums.begin(), rule_.sums.end(), [pass](const Sum& s) {
+        return s.over != Over::tensor && (s.passes >> pass & 1) != 0;
+      });
+  collect(p, pass);
+  if (vectors_change) copy_states(p, t, false);
   Vectors<double> v = vectors(p);
   rule_.between(pass, v, job.coef);
+  if (!vectors_change) return;
   copy_states(p, t, true);
-  if (!p.view.matrix) return;
   const Index n = rule_.values.column * p.view.batches * p.view.columns;
   for (Index i = 0; i < n; ++i) {
     narrow_[p.narrow + static_cast<size_t>(i)] =

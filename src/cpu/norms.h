@@ -55,7 +55,7 @@ class Norms {
     size_t narrow;  // column values as floats
   };
   bool over(Over what, int q) const;
-  void collect(const Plan& plan);
+  void collect(const Plan& plan, int pass);
   Vectors<double> vectors(const Plan& plan);
   void copy_states(const Plan& plan, const Tensor& t, bool back);
 

@@ -139,33 +139,26 @@ struct Loops {
   }
 };
 
-// Of an entry; or of a pass, for vectors and for matrices.
-template <class R, int K, unsigned Present>
-constexpr auto loops() {
-  if constexpr (detail::kHasNorms<R>) {
-    return NormLoops<R, K / 2, K % 2 == 1, Present>{};
-  } else {
-    return Loops<R, K, Present>{};
-  }
+template <class L, Path P>
+constexpr Kernel loop_of() {
+  if constexpr (P == Path::f32) return L::template direct<float>;
+  if constexpr (P == Path::f64) return L::template direct<double>;
+  return L::blocks;
 }
 
+// Of an entry; or of a pass, for vectors and for matrices, null where there is nothing to do.
 template <class R, int I>
 constexpr Kernel kernel_at() {
-  constexpr int kKernel = I / (detail::kVariants<R> * 3), kVariant = I / 3 % detail::kVariants<R>;
-  using L = decltype(loops<R, kKernel, detail::variant_states<R>(kVariant)>());
-  constexpr Path path = static_cast<Path>(I % 3);
-  constexpr bool idle = [] {
-    if constexpr (requires { L::is_idle(); }) return L::is_idle();
-    return false;
-  }();
-  if constexpr (idle)
+  constexpr int kKernel = I / (detail::kVariants<R> * 3);
+  constexpr unsigned kPresent = detail::variant_states<R>(I / 3 % detail::kVariants<R>);
+  constexpr Path kPath = static_cast<Path>(I % 3);
+  if constexpr (!detail::kHasNorms<R>) {
+    return loop_of<Loops<R, kKernel, kPresent>, kPath>();
+  } else if constexpr (detail::has_pass<R>(kKernel / 2, kKernel % 2 == 1, kPresent)) {
+    return loop_of<NormLoops<R, kKernel / 2, kKernel % 2 == 1, kPresent>, kPath>();
+  } else {
     return nullptr;
-  else if constexpr (path == Path::f32)
-    return L::template direct<float>;
-  else if constexpr (path == Path::f64)
-    return L::template direct<double>;
-  else
-    return L::blocks;
+  }
 }
 
 template <class R>

@@ -9,6 +9,7 @@
 
 #include "cuda/common.h"
 #include "cuda/memory.h"
+#include "cuda/norms.h"
 #include "cuda/runtime.h"
 #include "cuda/table.h"
 #include "cuda/unfused.h"
@@ -81,7 +82,8 @@ struct Engine::Impl {
   int multiprocessors = 0;
   void* stream = nullptr;  // of the last step
 
-  bool stale = true;  // device memory does not know all of slots and groups
+  bool stale = true;   // device memory does not know all of slots and groups
+  bool replan = true;  // of a rule with norms: other passes may have to run
   std::vector<size_t> new_grads;
   Buffer<Tensor> tensors;
   Buffer<void*> grads;
@@ -90,11 +92,15 @@ struct Engine::Impl {
   Buffer<Control> control;
   Buffer<double> partials;
   Table everything;
+  NormPlan plan;  // of a rule with norms
+  Table tiles;    // of everything
   std::map<std::vector<size_t>, Table> subsets;
   std::map<const void*, int> resident;  // blocks of a kernel that fit on one multiprocessor
   Step step{};                          // of the step in progress
   Buffer<double> numbers;               // of mode unfused, kNumbers a tensor
   Scratch scratch;
+
+  bool has_norms() const { return !rule.passes.empty(); }
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -120,7 +126,7 @@ struct Engine::Impl {
       g.push_back(s.tensor.grad);
     }
     // Captured graphs hold addresses: what keeps its size keeps its place.
-    const bool added = slots.size() != tensors.size();
+    const bool added = slots.size() != tensors.size() || replan;
     tensors.assign(device, t);
     grads.assign(device, g);
     upload_numbers();
@@ -132,6 +138,11 @@ struct Engine::Impl {
       for (size_t i = 0; i < all.size(); ++i) all[i] = i;
       everything = Table(device, multiprocessors, options.mode, slots, all);
       subsets.clear();
+      if (has_norms()) {
+        plan.assign(device, rule, slots, groups);
+        tiles = Table(device, multiprocessors, options.mode, slots, all, &plan);
+        replan = false;
+      }
       partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
       if (options.mode == Mode::unfused) {
         numbers.assign(device, std::vector<double>(slots.size() * kNumbers));
@@ -174,19 +185,23 @@ struct Engine::Impl {
   const Table& table_of(std::span<const size_t> params) {
     if (params.size() == slots.size() &&
         std::is_sorted(params.begin(), params.end(), std::less_equal<>())) {
-      return everything;
+      return has_norms() ? tiles : everything;
     }
     std::vector<size_t> key(params.begin(), params.end());
     auto it = subsets.find(key);
     if (it == subsets.end()) {
       refuse_capture("the first step of a choice of parameters");
-      Table table(device, multiprocessors, options.mode, slots, key);
+      Table table(device, multiprocessors, options.mode, slots, key, has_norms() ? &plan : nullptr);
       it = subsets.emplace(std::move(key), std::move(table)).first;
     }
     return it->second;
   }
 
   void launch(const void* kernel, Step s, const char* what) {
+    launch(kernel, s.last_chunk - s.first_chunk, &s, what);
+  }
+  // As many blocks as fit, but no more than there is work for.
+  void launch(const void* kernel, unsigned work, void* argument, const char* what) {
     auto it = resident.find(kernel);
     if (it == resident.end()) {
       int blocks = 0;
@@ -194,8 +209,8 @@ struct Engine::Impl {
       it = resident.emplace(kernel, std::max(blocks, 1)).first;
     }
     const unsigned most = static_cast<unsigned>(it->second * multiprocessors);
-    const unsigned grid = std::clamp(s.last_chunk - s.first_chunk, 1u, most);
-    void* arguments[] = {&s};
+    const unsigned grid = std::clamp(work, 1u, most);
+    void* arguments[] = {argument};
     check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0,
                            static_cast<cudaStream_t>(stream)),
           what);
@@ -233,6 +248,57 @@ struct Engine::Impl {
     launch(kernel(0, table.launches().front().present, Path::f32), s, "ending a step");
   }
 
+  // A kernel that writes parameters: one there always is.
+  const void* any_last_pass() const {
+    const void* const* table = rule.cuda->table;
+    const auto kernels = 2 * rule.passes.size() * (size_t{1} << rule.optional_states) * kPaths;
+    for (size_t i = kernels; i-- > 0;) {
+      if (table[i] != nullptr) return table[i];
+    }
+    return nullptr;
+  }
+
+  void update_norms(const Table& table, bool finish) {
+    unsigned wanted = 0;
+    int left = 0;
+    for (const Table::Launch& l : table.launches()) {
+      wanted |= l.passes;
+      left += __builtin_popcount(l.passes);
+    }
+    NormStep ns{step, plan.tensors()};
+    ns.step.member_count = 0;
+    ns.step.finish = finish;
+    const int last = static_cast<int>(rule.passes.size()) - 1;
+    if (wanted == 0) {  // nothing to update, only to count
+      ns.step.first_chunk = ns.step.last_chunk = 0;
+      return launch(any_last_pass(), 0, &ns, "ending a step");
+    }
+    for (int pass = 0; pass <= last; ++pass) {
+      const auto runs = [&](const Table::Launch& l) { return (l.passes >> pass & 1) != 0; };
+      for (const Table::Launch& l : table.launches()) {
+        if (!runs(l)) continue;
+        const bool ends = l.passes >> pass == 1;  // the step of these tensors
+        ns.step.first_chunk = l.first_chunk;
+        ns.step.last_chunk = l.last_chunk;
+        ns.step.members = table.members() + l.first_member;
+        ns.step.member_count = ends ? l.member_count : 0;
+        ns.step.zero_grad = ends && step.zero_grad;
+        ns.step.finish = finish && --left == 0;
+        const void* k = kernel(2 * pass + static_cast<int>(l.matrix), l.present, l.path);
+        if (k != nullptr) launch(k, l.last_chunk - l.first_chunk, &ns, "launching a pass");
+      }
+      if (!rule.adds_up(pass)) continue;
+      for (const Table::Launch& l : table.launches()) {
+        if (!runs(l) || l.member_count == 0) continue;
+        ns.step.members = table.members() + l.first_member;
+        void* arguments[] = {&ns};
+        check(cudaLaunchKernel(rule.cuda->between[pass], dim3(l.member_count), dim3(kThreads),
+                               arguments, 0, static_cast<cudaStream_t>(stream)),
+              "launching what comes between passes");
+      }
+    }
+  }
+
   const void* kernel(int entry, unsigned present, Path path) const {
     const int variant = entry * (1 << rule.optional_states) + rule.variant_of(present);
     return rule.cuda->table[variant * kPaths + static_cast<int>(path)];
@@ -244,7 +310,12 @@ Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>
     : impl_(new Impl(rule, options, slots, groups)) {
   if (rule.cuda == nullptr) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{} has no CUDA kernels yet, expected device cpu", rule.info.name));
+                fmt::format("{} was built without CUDA kernels", rule.info.name));
+  }
+  if (!rule.passes.empty() && options.mode == Mode::unfused) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} has no mode unfused on GPUs, expected single or multi", rule.info.name));
   }
   check(cudaDeviceGetAttribute(&impl_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                impl_->device),
@@ -253,7 +324,7 @@ Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>
 
 Engine::~Engine() = default;
 
-void Engine::changed() { impl_->stale = true; }
+void Engine::changed() { impl_->stale = impl_->replan = true; }
 
 void Engine::grad_changed(size_t slot) {
   if (!impl_->stale) impl_->new_grads.push_back(slot);
@@ -300,6 +371,7 @@ void Engine::update(int entry, std::span<const size_t> params, bool finish) {
   const DeviceScope scope(m.device);
   const Table& table = m.table_of(params);
   m.use(table);
+  if (m.has_norms()) return m.update_norms(table, finish);
   if (m.options.mode == Mode::unfused) return m.update_unfused(entry, table, params, finish);
   size_t left = table.launches().size();
   for (const Table::Launch& l : table.launches()) {
@@ -349,6 +421,7 @@ void Engine::push(int64_t skipped, uint64_t seed) {
   Impl& m = *impl_;
   const DeviceScope scope(m.device);
   m.control.assign(m.device, std::vector<Control>{{seed, 0, 1, skipped, 0, 0, 0}});
+  if (m.has_norms()) return changed();  // a checkpoint may ask for other passes
   if (!m.stale) m.upload_numbers();
 }
 

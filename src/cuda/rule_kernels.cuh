@@ -3,104 +3,12 @@
 // GALLOP_RULE_ID (the rule's name).
 #pragma once
 
-#include "cuda/step.cuh"
+#include "cuda/coefs.cuh"
+#include "cuda/norm_kernels.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
 namespace {
-
-// What is the same for all elements of a tensor, in shared memory.
-template <class R, class T>
-struct Job {
-  typename R::template Coef<T> coef;
-  T scale, limit, factor;  // g -> clamp(g * scale, -limit, limit) * factor
-  // Which step of which group `coef` is for.
-  unsigned group;
-  Clock clock;
-  double scalars[detail::kMaxScalars];
-};
-
-template <class R>
-inline constexpr bool kHasScalars = requires {
-  typename R::Scalars;
-};
-
-// Coefficients in double. Not inlined: its registers would be those of every thread.
-template <class R>
-__device__ __noinline__ void coefs_of(const Group& group, long long group_steps, Clock clock,
-                                      double* scalars, double* out) {
-  typename R::Hyper h;
-  memcpy(&h, group.hyper, sizeof h);
-  h.lr *= detail::schedule_factor(group.schedule, group_steps);
-  detail::CoefOf<R> k;
-  if constexpr (kHasScalars<R>) {
-    typename R::Scalars s;
-    memcpy(static_cast<void*>(&s), scalars, sizeof s);
-    k = R::coef(h, clock, s);
-    memcpy(scalars, &s, sizeof s);
-  } else {
-    k = R::coef(h, clock);
-  }
-  memcpy(out, &k, sizeof k);
-}
-
-template <class R>
-__device__ Clock clock_of(const Step& s, unsigned tensor, int entry) {
-  constexpr bool per_group = detail::counting<R>() == Counting::per_group;
-  const long long own = s.progress[tensor].steps;
-  const long long done = per_group ? s.group_progress[s.tensors[tensor].group].steps : own;
-  // Entries other than the step belong to the step that was last taken.
-  const long long t = entry == 0 ? done + 1 : done > 1 ? done : 1;
-  return {static_cast<double>(t), own == 0};
-}
-
-template <class R>
-__device__ const double* scalars_of(const Step& s, unsigned tensor) {
-  constexpr bool per_group = detail::counting<R>() == Counting::per_group;
-  return per_group ? s.group_progress[s.tensors[tensor].group].scalars : s.progress[tensor].scalars;
-}
-
-template <class R, int E, class T>
-__device__ __forceinline__ void prepare_coefs(const Step& s, unsigned tensor, Job<R, T>& job) {
-  const unsigned group = s.tensors[tensor].group;
-  const Clock clock = clock_of<R>(s, tensor, E);
-  const double* before = scalars_of<R>(s, tensor);
-  bool same = job.group == group && job.clock.t == clock.t && job.clock.first == clock.first;
-  if constexpr (kHasScalars<R>) {
-    for (int i = 0; i < detail::kMaxScalars; ++i) same = same && job.scalars[i] == before[i];
-  }
-  if (same) return;
-  job.group = group;
-  job.clock = clock;
-  for (int i = 0; i < detail::kMaxScalars; ++i) job.scalars[i] = before[i];
-  double scalars[detail::kMaxScalars], coef[detail::kMaxCoefs];
-  for (int i = 0; i < detail::kMaxScalars; ++i) scalars[i] = before[i];
-  coefs_of<R>(s.groups[group], s.group_progress[group].steps, clock, scalars, coef);
-  job.coef = detail::narrow<R, T>(coef);
-}
-
-template <class R, int E, class T>
-__device__ void prepare(const Step& s, unsigned tensor, Job<R, T>& job) {
-  prepare_coefs<R, E>(s, tensor, job);
-  const Tensor& t = s.tensors[tensor];
-  const Group& group = s.groups[t.group];
-  double scale = (group.maximize ? -1 : 1) / grad_divisor(s), factor = 1;
-  if (E == 0 && s.needs_norm) {
-    factor = s.control->factor;
-    if constexpr (requires(typename R::Hyper h) { R::clip(h, 1.0); }) {
-      typename R::Hyper h;
-      memcpy(&h, group.hyper, sizeof h);
-      if (h.max_grad_norm > 0) factor *= R::clip(h, s.control->norm * s.control->factor);
-    }
-  }
-  if (s.clip_value == 0) {
-    scale *= factor;
-    factor = 1;
-  }
-  job.scale = static_cast<T>(scale);
-  job.limit = s.clip_value == 0 ? static_cast<T>(kInfinity) : static_cast<T>(s.clip_value);
-  job.factor = static_cast<T>(factor);
-}
 
 // The streams of one chunk, each from the chunk's first element.
 template <class R, int E, unsigned Present, Path P>
@@ -209,50 +117,6 @@ struct Streams {
     store(grad, i, halves);
   }
 };
-
-// After the last block: steps and scalars advance. Everyone waits for this one block: what does
-// not depend on one another is loaded at once.
-template <class R>
-__device__ void advance(const Step& s) {
-  for (unsigned i = threadIdx.x; i < s.member_count; i += kThreads) {
-    const unsigned tensor = s.members[i];
-    const void* grad = s.grads[tensor];
-    Progress& p = s.progress[tensor];
-    const long long steps = p.steps;
-    if (grad == nullptr) continue;
-    if constexpr (kHasScalars<R>) {
-      const Tensor& t = s.tensors[tensor];
-      double coef[detail::kMaxCoefs];
-      coefs_of<R>(s.groups[t.group], s.group_progress[t.group].steps, clock_of<R>(s, tensor, 0),
-                  p.scalars, coef);
-    }
-    p.steps = steps + 1;
-  }
-  if (!s.finish) return;
-  if constexpr (kHasScalars<R>) __syncthreads();  // the tensors' scalars need the old count
-  for (unsigned g = kThreads - 1 - threadIdx.x; g < s.group_count; g += kThreads) {
-    Progress& p = s.group_progress[g];
-    const long long steps = p.steps;
-    if constexpr (kHasScalars<R> && detail::counting<R>() == Counting::per_group) {
-      double coef[detail::kMaxCoefs];
-      coefs_of<R>(s.groups[g], steps, {static_cast<double>(steps + 1), false}, p.scalars, coef);
-    }
-    p.steps = steps + 1;
-  }
-}
-
-// True in every thread of the block that is the last to come here.
-__device__ inline bool last_block(Control& control) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&control.ticket, 1u) == gridDim.x - 1;
-    if (last) control.ticket = control.taken = 0;
-  }
-  __syncthreads();
-  return last;
-}
 
 // A block at work on one chunk after the other.
 template <class R, int E, unsigned Present, Path P>
@@ -365,23 +229,41 @@ __global__ void numbers(const __grid_constant__ Step s, double* out) {
   to[kFactorAt] = job.factor;
 }
 
+// Of an entry; or of a pass, for vectors and for matrices.
 template <class R, int I>
 const void* kernel_at() {
-  constexpr int kEntry = I / (detail::kVariants<R> * kPaths);
+  constexpr int kKernel = I / (detail::kVariants<R> * kPaths);
   constexpr unsigned kPresent = detail::variant_states<R>(I / kPaths % detail::kVariants<R>);
-  return reinterpret_cast<const void*>(&update<R, kEntry, kPresent, static_cast<Path>(I % kPaths)>);
+  constexpr Path kPath = static_cast<Path>(I % kPaths);
+  if constexpr (!detail::kHasNorms<R>) {
+    return reinterpret_cast<const void*>(&update<R, kKernel, kPresent, kPath>);
+  } else if constexpr (detail::has_pass<R>(kKernel / 2, kKernel % 2 == 1, kPresent)) {
+    return reinterpret_cast<const void*>(
+        &norm_pass<R, kKernel / 2, kKernel % 2 == 1, kPresent, kPath>);
+  } else {
+    return nullptr;  // there is nothing to do
+  }
 }
 
 template <class R>
 struct KernelTable {
-  static constexpr int kSize = detail::entry_count<R>() * detail::kVariants<R> * kPaths;
+  static constexpr int kSize = detail::kernel_count<R>() * detail::kVariants<R> * kPaths;
   static constexpr int kEntries = detail::entry_count<R>();
   const void* at[kSize];
-  const void* coefs[kEntries];
+  const void* coefs[kEntries] = {};
+  const void* between[detail::kMaxPasses] = {};
   template <int I = 0>
   void fill() {
     if constexpr (I < kSize) at[I] = kernel_at<R, I>();
-    if constexpr (I < kEntries) coefs[I] = reinterpret_cast<const void*>(&numbers<R, I>);
+    if constexpr (detail::kHasNorms<R>) {
+      if constexpr (I < detail::pass_count<R>()) {
+        if constexpr (detail::adds_anything<R>(I)) {
+          between[I] = reinterpret_cast<const void*>(&between_passes<R, I>);
+        }
+      }
+    } else {
+      if constexpr (I < kEntries) coefs[I] = reinterpret_cast<const void*>(&numbers<R, I>);
+    }
     if constexpr (I + 1 < kSize) fill<I + 1>();
   }
   KernelTable() { fill(); }
@@ -396,7 +278,7 @@ struct KernelTable {
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)();
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)() {
   static const KernelTable<rules::GALLOP_RULE> table;
-  static const RuleKernels kernels{table.at, table.coefs};
+  static const RuleKernels kernels{table.at, table.coefs, table.between};
   return &kernels;
 }
 

@@ -88,6 +88,9 @@ inline constexpr int kPaths = 3;
 struct RuleKernels {
   const void* const* table;  // kernels of one Step: [entry][variant][path]
   const void* const* coefs;  // kernels of (Step, double* out): [entry]
+  // Of a rule with norms, table holds kernels of one NormStep, [pass][vector,
+  // matrix][variant][path].
+  const void* const* between;  // kernels of one NormStep: [pass]
 };
 
 }  // namespace gallop::cuda

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "cuda/norms.h"
 #include "optimizer/impl.h"
 
 namespace gallop::cuda {
@@ -23,26 +24,30 @@ Index chunk_for(Index elements, int multiprocessors) {
 }  // namespace
 
 Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-             const std::vector<size_t>& chosen) {
+             const std::vector<size_t>& chosen, const NormPlan* plan) {
   Index elements = 0;
   for (size_t i : chosen) elements += slots[i].tensor.n;
   chunk_elements_ = chunk_for(elements, multiprocessors);
 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
-  std::map<std::tuple<size_t, unsigned, Path>, std::vector<size_t>> kinds;
+  std::map<std::tuple<size_t, unsigned, Path, bool, unsigned>, std::vector<size_t>> kinds;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
-    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path()}].push_back(i);
+    const bool matrix = plan != nullptr && plan->matrix(i);
+    const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
+    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path(), matrix, passes}].push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
   for (const auto& [kind, tensors] : kinds) {
-    Launch launch{std::get<1>(kind), std::get<2>(kind)};
+    Launch launch{std::get<1>(kind), std::get<2>(kind), std::get<3>(kind), std::get<4>(kind)};
     launch.first_chunk = static_cast<unsigned>(chunks.size());
     launch.first_member = static_cast<unsigned>(members.size());
     for (size_t i : tensors) {
       members.push_back(static_cast<unsigned>(i));
-      const Index count = (slots[i].tensor.n + chunk_elements_ - 1) / chunk_elements_;
+      const Index count = plan != nullptr
+                              ? Index{plan->tiles(i)}
+                              : (slots[i].tensor.n + chunk_elements_ - 1) / chunk_elements_;
       for (Index c = 0; c < count; ++c) {
         chunks.push_back({static_cast<unsigned>(i), static_cast<unsigned>(c)});
       }

@@ -31,16 +31,17 @@ class Buffer {
     return *this;
   }
 
-  // Keeps its address when the size stays.
+  // Zeroed when it changes; keeps its address and what it holds when the size stays.
+  void resize(int device, size_t size) {
+    if (size == size_) return;
+    Buffer fresh;
+    fresh.device_ = device;
+    if (size > 0) fresh.data_ = static_cast<T*>(allocate(device, size * sizeof(T)));
+    fresh.size_ = size;
+    *this = static_cast<Buffer&&>(fresh);
+  }
   void assign(int device, const std::vector<T>& values) {
-    if (values.size() != size_) {
-      Buffer fresh;
-      fresh.device_ = device;
-      if (!values.empty())
-        fresh.data_ = static_cast<T*>(allocate(device, values.size() * sizeof(T)));
-      fresh.size_ = values.size();
-      *this = static_cast<Buffer&&>(fresh);
-    }
+    resize(device, values.size());
     if (size_ > 0) copy_to_device(device_, data_, values.data(), size_ * sizeof(T));
   }
   std::vector<T> to_host() const {
@@ -57,17 +58,22 @@ class Buffer {
   size_t size_ = 0;
 };
 
+class NormPlan;
+
 class Table {
  public:
   struct Launch {
     unsigned present;
     Path path;
+    bool matrix = false;  // of a rule with norms, as
+    unsigned passes = 0;  // the passes to run
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
   };
 
   Table() = default;
+  // With a plan, chunks are tiles of a rule with norms.
   Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-        const std::vector<size_t>& chosen);
+        const std::vector<size_t>& chosen, const NormPlan* plan = nullptr);
 
   const std::vector<Launch>& launches() const { return launches_; }  // at least one
   const Chunk* chunks() const { return chunks_.data(); }

@@ -81,6 +81,7 @@ struct Optimizer::Impl {
 
   double lr_of(const Group& g) const;
   void check_value(size_t knob, double value) const;
+  void change(size_t g, size_t knob, double value);
   void check_set(Group& group, size_t knob, double value) const;
   void check_together(const std::vector<double>& hyper) const;
   double base_scale(const Group& g) const;

@@ -159,20 +159,33 @@ void Optimizer::Impl::check_set(Group& group, size_t knob, double value) const {
   }
 }
 
+void Optimizer::Impl::change(size_t g, size_t knob, double value) {
+  double& now = groups[g].hyper[knob];
+  if (cuda == nullptr) {
+    now = value;
+    return;
+  }
+  const unsigned before = rule.active_passes(groups[g].hyper.data());
+  const double old = std::exchange(now, value);
+  if (rule.active_passes(groups[g].hyper.data()) == before) return cuda->group_changed(g);
+  now = old;
+  pull();
+  now = value;
+  cuda->changed();
+}
+
 void Optimizer::set(size_t g, std::string_view knob, double value) {
   Group& group = impl_->group_at(g);
   const size_t i = impl_->knob_at(knob);
   impl_->check_set(group, i, value);
-  group.hyper[i] = value;
-  if (impl_->cuda) impl_->cuda->group_changed(g);
+  impl_->change(g, i, value);
 }
 
 void Optimizer::set_all(std::string_view knob, double value) {
   const size_t i = impl_->knob_at(knob);
   for (Group& g : impl_->groups) impl_->check_set(g, i, value);
   for (size_t g = 0; g < impl_->groups.size(); ++g) {
-    impl_->groups[g].hyper[i] = value;
-    if (impl_->cuda) impl_->cuda->group_changed(g);
+    impl_->change(g, i, value);
   }
 }
 

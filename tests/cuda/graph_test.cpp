@@ -27,7 +27,7 @@ std::vector<float> hundred_steps(const std::string& rule, const Options& options
     graph = std::make_unique<cuda::Graph>(stream, [&] { w.optimizer->step(on(stream)); });
   }
   for (int i = 1; i < 100; ++i) {
-    if (i == 40) w.optimizer->set(0, "lr", 0.02);
+    if (i == 40 && w.optimizer->get(0, "lr") > 0) w.optimizer->set(0, "lr", 0.02);
     captured ? graph->launch() : void(w.optimizer->step(on(stream)));
   }
   stream.wait();

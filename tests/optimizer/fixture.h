@@ -84,7 +84,7 @@ inline std::vector<Variant> variants() {
     }
     out.insert(out.end(), of_rule.begin(), of_rule.end());
   }
-  // Not on GPUs yet.
+  // On GPUs they lack mode unfused, which many tests ask for.
   const bool gpu = test_device().kind == Device::Kind::cuda;
   std::erase_if(out, [&](const Variant& v) { return gpu && has_norms(v); });
   return out;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// What rules with norms keep in device memory. Plain data for host and device.
+#pragma once
+
+#include "core/norms.h"
+#include "cuda/step_data.h"
+
+namespace gallop::cuda {
+
+// A tensor is cut into tiles of whole or partial rows. A vector is cut like a matrix with rows of
+// kTileColumns.
+inline constexpr int kTileColumns = 512, kWarps = kThreads / 32;
+
+struct NormTensor {
+  View view;                                    // as the rule sees it
+  Index columns;                                // of one row, as it is cut
+  Index rows;                                   // of one matrix, as it is cut
+  unsigned tile_rows, row_tiles, column_tiles;  // of one matrix
+  unsigned tiles;                               // of all matrices
+  double* tensor_values;
+  double *row_values[detail::kMaxRowValues], *column_values[detail::kMaxColumnValues];
+  float* narrow[detail::kMaxColumnValues];    // column_values for fp32 arithmetic
+  double* tile_sums;                          // [tile][kMaxSums]
+  double* row_partials[detail::kMaxSums];     // [row of all matrices][column tile]
+  double* column_partials[detail::kMaxSums];  // [matrix][row tile][column]
+  double* column_sums[detail::kMaxSums];      // [matrix][column]
+  double* states[detail::kMaxStates];         // per row or column, while between() is at work
+};
+
+// One launch of a pass, or of what comes after it. step.chunks are tiles.
+struct NormStep {
+  Step step;
+  const NormTensor* norms;
+};
+
+}  // namespace gallop::cuda

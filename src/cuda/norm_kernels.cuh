@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+// The kernels of one rule with norms: its passes, and what comes between them.
+#pragma once
+
+#include "cuda/coefs.cuh"
+#include "cuda/norm_data.h"
+#include "cuda/norm_vectors.cuh"
+#include "cuda/vectors.cuh"
+
+namespace gallop::cuda {
+namespace {
+
+inline constexpr int kSlots = kTileColumns / (32 * kVector);  // vectors of a lane in a tile's row
+
+// One warp goes through rows of a tile, each lane through every 32nd vector of a row: who adds what
+// up, and in which order, depends on the tensor's shape alone.
+template <class R, int P, bool Matrix, unsigned Present, Path A>
+struct TileWorker {
+  using T = std::conditional_t<A == Path::f64, double, float>;
+  static constexpr int kN = detail::kStates<R>, kM = detail::sum_count<R>();
+  static constexpr Pass kPass = R::passes[P];
+  static constexpr bool kWrites = (kPass.writes & kWritesParam) != 0;
+  static constexpr bool reads(int j) { return ((Present & kPass.reads) >> j & 1) != 0; }
+  static constexpr bool writes(int j) { return ((Present & kPass.writes) >> j & 1) != 0; }
+  // Bit q: sum q. Constants, since device code cannot reach a rule's tables.
+  static constexpr unsigned summed(Over over) {
+    unsigned mask = 0;
+    for (int q = 0; q < kM; ++q) {
+      if (detail::adds_up<R>(P, Matrix, q, over)) mask |= 1u << q;
+    }
+    return mask;
+  }
+  static constexpr unsigned kOfTensor = summed(Over::tensor), kOfRows = summed(Over::row),
+                            kOfColumns = summed(Over::column);
+
+  const Tensor& t;
+  const NormTensor& n;
+  const Job<R, T>& job;
+  void* grad;
+  Bits64 key;
+  bool zero;
+  Seen<T> x;
+  double column_sums[kOfColumns != 0 ? kM : 1][kSlots][kVector];
+  double row_sums[kM], tile_sums[kM];
+
+  __device__ __forceinline__ void* at(void* data, Storage storage, Index first) const {
+    return advanced(data, first * (A == Path::blocks ? bytes_of(storage) : sizeof(T)));
+  }
+
+  // V elements from the tensor's element `first` on, in columns from `column` on (of all matrices).
+  template <int V>
+  __device__ __forceinline__ void update(Index first, Index column, int slot, int lane_at) {
+    alignas(16) T p[V], g[V], s[kN][V];
+    alignas(16) Half rest[V];
+    void* low = nullptr;
+    if constexpr (A == Path::blocks) {
+      low = advanced(t.low, first * (t.param_storage == Storage::bf16_remainder ? 2 : 4));
+      if constexpr (kPass.grad) {
+        fetch(at(grad, t.grad_storage, first), is_16_bit(t.grad_storage), 0, g);
+      }
+      if constexpr (kPass.param) {
+        fetch_param(at(t.param, t.param_storage, first), low, t.param_storage, 0, p, rest);
+      }
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (reads(j)) {
+          fetch(at(t.state[j], t.state_storage[j], first), is_16_bit(t.state_storage[j]), 0, s[j]);
+        }
+      if constexpr (kPass.grad) decode(t.grad_storage, g);
+      if constexpr (kPass.param) decode_param(t.param_storage, p, rest);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (reads(j)) decode(t.state_storage[j], s[j]);
+    } else {
+      if constexpr (kPass.grad) load(at(grad, t.grad_storage, first), 0, g);
+      if constexpr (kPass.param) load(at(t.param, t.param_storage, first), 0, p);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (reads(j)) load(at(t.state[j], t.state_storage[j], first), 0, s[j]);
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      T e[kN], sum[kM] = {};
+#pragma unroll
+      for (int j = 0; j < kN; ++j) e[j] = reads(j) ? s[j][k] : T(0);
+      const T before = kPass.param ? p[k] : T(0);
+      const T gradient =
+          kPass.grad ? detail::clamped(g[k], job.scale, job.limit) * job.factor : T(0);
+      if constexpr (Matrix) {
+#pragma unroll
+        for (int v = 0; v < R::values.column; ++v) x.column[v] = column_value(v, column + k);
+      }
+      p[k] = R::template pass<P, Matrix>(before, gradient, e, job.coef, x, sum);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (writes(j)) s[j][k] = e[j];
+#pragma unroll
+      for (int q = 0; q < kM; ++q) {
+        if (kOfRows >> q & 1) row_sums[q] += static_cast<double>(sum[q]);
+        if (kOfTensor >> q & 1) tile_sums[q] += static_cast<double>(sum[q]);
+        if (kOfColumns >> q & 1)
+          column_sums[kOfColumns != 0 ? q : 0][slot][lane_at + k] += static_cast<double>(sum[q]);
+      }
+    }
+    store_all(first, low, p, s);
+    if (zero) zero_gradient<V>(first);
+  }
+
+  __device__ __forceinline__ T column_value(int v, Index c) const {
+    if constexpr (A == Path::f64) return n.column_values[v][c];
+    return static_cast<T>(n.narrow[v][c]);
+  }
+
+  template <int V>
+  __device__ __forceinline__ void store_all(Index first, void* low, const T (&p)[V],
+                                            const T (&s)[kN][V]) const {
+    constexpr Bits64 kStream = static_cast<Bits64>(P) * (detail::kMaxStates + 1);
+    const auto random = [&](int stream) {
+      return Random{combine(key, kStream + static_cast<Bits64>(stream)), first};
+    };
+    if constexpr (kWrites) {
+      void* to = at(t.param, t.param_storage, first);
+      if constexpr (A == Path::blocks) {
+        store_param(to, low, t.param_storage, 0, random(0), p);
+      } else {
+        store(to, 0, p);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kN; ++j)
+      if (writes(j)) {
+        void* to = at(t.state[j], t.state_storage[j], first);
+        if constexpr (A == Path::blocks) {
+          store_state(to, t.state_storage[j], 0, random(1 + j), s[j]);
+        } else {
+          store(to, 0, s[j]);
+        }
+      }
+  }
+
+  template <int V>
+  __device__ __forceinline__ void zero_gradient(Index first) const {
+    void* to = at(grad, t.grad_storage, first);
+    alignas(16) const T zeros[V] = {};
+    if (A != Path::blocks || t.grad_storage == Storage::f32) return store(to, 0, zeros);
+    alignas(16) const Half halves[V] = {};
+    store(to, 0, halves);
+  }
+
+  // Row `row` of all rows, columns [from, from + length) of it.
+  __device__ __forceinline__ void update_row(Index row, Index from, int length, bool aligned) {
+    const Index first = row * n.columns + from;
+    const Index column = Matrix ? row / n.rows * n.columns + from : 0;
+    if constexpr (Matrix) {
+#pragma unroll
+      for (int v = 0; v < R::values.row; ++v) x.row[v] = static_cast<T>(n.row_values[v][row]);
+    }
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const auto first_of = [lane](int slot) { return (slot * 32 + lane) * kVector; };
+    const auto is_whole = [&](int c) { return aligned && c + kVector <= length; };
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int c = first_of(slot);
+      if (is_whole(c)) update<kVector>(first + c, column + c, slot, 0);
+    }
+    // What is left, element by element. Column sums lie in registers and have no index at run time.
+    constexpr int kUnroll = kOfColumns != 0 ? kSlots : 1;
+#pragma unroll kUnroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int c = first_of(slot);
+      if (is_whole(c)) continue;
+#pragma unroll kUnroll
+      for (int k = 0; k < kVector; ++k) {
+        if (c + k < length) update<1>(first + c + k, column + c + k, slot, k);
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ double warp_sum(double x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    x += __shfl_down_sync(~0u, x, distance);
+  }
+  return x;
+}
+
+template <class R, int P, bool Matrix, unsigned Present, Path A>
+__device__ __forceinline__ void update_tile(
+    const NormStep& ns, const Chunk& chunk,
+    Job<R, typename TileWorker<R, P, Matrix, Present, A>::T>& job, void* grad) {
+  using Worker = TileWorker<R, P, Matrix, Present, A>;
+  const Step& s = ns.step;
+  const Tensor& t = s.tensors[chunk.tensor];
+  const NormTensor& n = ns.norms[chunk.tensor];
+  const Bits64 key =
+      combine(combine(s.control->seed, t.id), static_cast<Bits64>(s.progress[chunk.tensor].steps));
+  Worker w{t, n, job, grad, key, s.zero_grad, {}, {}, {}, {}};
+#pragma unroll
+  for (int v = 0; v < R::values.tensor; ++v) {
+    w.x.tensor[v] = static_cast<typename Worker::T>(n.tensor_values[v]);
+  }
+  const unsigned column_tile = chunk.index % n.column_tiles;
+  const unsigned row_tile = chunk.index / n.column_tiles % n.row_tiles;
+  const Index matrix = chunk.index / n.column_tiles / n.row_tiles;
+  const Index from = static_cast<Index>(column_tile) * kTileColumns;
+  const Index first_row = static_cast<Index>(row_tile) * n.tile_rows;
+  const Index last_row = first_row + n.tile_rows < n.rows ? first_row + n.tile_rows : n.rows;
+  const bool aligned =
+      t.aligned && reinterpret_cast<Bits64>(grad) % 16 == 0 && n.columns % (2 * kVector) == 0;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const bool leads = threadIdx.x % 32 == 0;
+  for (Index r = first_row + warp; r < last_row; r += kWarps) {
+    const Index row = matrix * n.rows + r, rest = t.n - row * n.columns - from;
+    Index length = n.columns - from < kTileColumns ? n.columns - from : kTileColumns;
+    if (rest < length) length = rest;  // a vector's last row
+    for (int q = 0; q < Worker::kM; ++q) w.row_sums[q] = 0;
+    if (length > 0) w.update_row(row, from, static_cast<int>(length), aligned);
+#pragma unroll
+    for (int q = 0; q < Worker::kM; ++q) {
+      if ((Worker::kOfRows >> q & 1) == 0) continue;
+      const double sum = warp_sum(w.row_sums[q]);
+      if (leads) n.row_partials[q][row * n.column_tiles + column_tile] = sum;
+    }
+  }
+  if constexpr (Worker::kOfTensor != 0) {
+    __shared__ double sums[kWarps];
+#pragma unroll
+    for (int q = 0; q < Worker::kM; ++q) {
+      if ((Worker::kOfTensor >> q & 1) == 0) continue;
+      const double sum = warp_sum(w.tile_sums[q]);
+      __syncthreads();
+      if (leads) sums[warp] = sum;
+      __syncthreads();
+      if (threadIdx.x != 0) continue;
+      double total = 0;
+      for (int i = 0; i < kWarps; ++i) total += sums[i];
+      n.tile_sums[static_cast<Index>(chunk.index) * detail::kMaxSums + q] = total;
+    }
+  }
+  if constexpr (Worker::kOfColumns != 0) {
+    __shared__ double columns[kTileColumns];
+#pragma unroll
+    for (int q = 0; q < Worker::kM; ++q) {
+      if ((Worker::kOfColumns >> q & 1) == 0) continue;
+      __syncthreads();
+      columns[threadIdx.x] = 0;
+      for (int turn = 0; turn < kWarps; ++turn) {  // in order
+        __syncthreads();
+        if (turn != warp) continue;
+#pragma unroll
+        for (int slot = 0; slot < kSlots; ++slot) {
+#pragma unroll
+          for (int k = 0; k < kVector; ++k) {
+            columns[(slot * 32 + threadIdx.x % 32) * kVector + k] += w.column_sums[q][slot][k];
+          }
+        }
+      }
+      __syncthreads();
+      const Index c = from + threadIdx.x;
+      if (c < n.columns) {
+        n.column_partials[q][(matrix * n.row_tiles + row_tile) * n.columns + c] =
+            columns[threadIdx.x];
+      }
+    }
+  }
+}
+
+template <class R, int P, bool Matrix, unsigned Present, Path A>
+__global__ void __launch_bounds__(kThreads, A == Path::f64 ? 1 : kBlocksPerSm)
+    norm_pass(const __grid_constant__ NormStep ns) {
+  using T = typename TileWorker<R, P, Matrix, Present, A>::T;
+  static_assert(kTileColumns == kThreads, "a thread writes each column's sum");
+  const Step& s = ns.step;
+  __shared__ Job<R, T> job;
+  const bool skipped = is_skipped(s);
+  if (threadIdx.x == 0) job.group = ~0u;
+  unsigned group = ~0u;
+  long long steps = -1;
+  __shared__ unsigned next[2];
+  const unsigned dealt = s.first_chunk + gridDim.x;
+  unsigned turn = 0, c = s.first_chunk + blockIdx.x;
+  while (c < s.last_chunk && !skipped) {
+    if (threadIdx.x == 0) {
+      next[turn] = dealt < s.last_chunk ? dealt + atomicAdd(&s.control->taken, 1u) : dealt;
+    }
+    const Chunk chunk = s.chunks[c];
+    void* grad = s.grads[chunk.tensor];
+    if (grad != nullptr) {
+      const unsigned its_group = s.tensors[chunk.tensor].group;
+      const long long own = s.progress[chunk.tensor].steps;
+      if (kHasScalars<R> || its_group != group || own != steps) {
+        group = its_group;
+        steps = own;
+        __syncthreads();
+        if (threadIdx.x == 0) prepare<R, 0>(s, chunk.tensor, job);
+        __syncthreads();
+      }
+      update_tile<R, P, Matrix, Present, A>(ns, chunk, job, grad);
+    }
+    __syncthreads();
+    c = next[turn];
+    turn ^= 1;
+  }
+  if (!last_block(*s.control)) return;
+  if (!skipped) {
+    advance<R>(s);
+  } else if (s.finish && threadIdx.x == 0) {
+    ++s.control->skipped;
+  }
+}
+
+// f(integral constant) for 0 to N - 1: a rule's tables are for the compiler alone.
+template <int N, int I = 0, class F>
+__device__ __forceinline__ void for_indices(F f) {
+  if constexpr (I < N) {
+    f(std::integral_constant<int, I>{});
+    for_indices<N, I + 1>(f);
+  }
+}
+
+template <class R>
+constexpr bool adds_by_row_or_column(int pass) {
+  for (const Sum& sum : R::sums) {
+    if (sum.over != Over::tensor && (sum.passes >> pass & 1) != 0) return true;
+  }
+  return false;
+}
+
+// One block for each member.
+template <class R, int P>
+__global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant__ NormStep ns) {
+  const Step& s = ns.step;
+  const unsigned tensor = s.members[blockIdx.x];
+  const NormTensor& n = ns.norms[tensor];
+  if (is_skipped(s) || s.grads[tensor] == nullptr || n.tiles == 0) return;
+  __shared__ Job<R, double> job;
+  if (threadIdx.x == 0) {
+    job.group = ~0u;
+    prepare<R, 0>(s, tensor, job);
+  }
+  DeviceVectors v(n);
+  for_indices<detail::sum_count<R>()>([&](auto q) {
+    constexpr Sum kSum = R::sums[q];
+    if constexpr ((kSum.passes >> P & 1) != 0) {
+      if constexpr (kSum.over == Over::tensor) v.add_tiles(q);
+      if constexpr (kSum.over == Over::column) {
+        if (n.view.matrix) v.add_row_tiles(q);
+      }
+    }
+  });
+  // Only what comes of rows and columns changes their states and numbers.
+  constexpr bool kBySides = adds_by_row_or_column<R>(P);
+  const bool vectors_change = kBySides && n.view.matrix;
+  const Tensor& t = s.tensors[tensor];
+  const auto for_vector_states = [&](auto f) {
+    for_indices<detail::kStates<R>>([&](auto j) {
+      constexpr Per kPer = R::states[j].per;
+      if constexpr (kPer != Per::element) f(j, kPer == Per::row);
+    });
+  };
+  if (vectors_change) for_vector_states([&](int j, bool row) { v.load_state(j, t, row); });
+  __syncthreads();
+  R::template between<P>(v, job.coef);
+  __syncthreads();
+  v.store_tensor_values();
+  if (!vectors_change) return;
+  for_vector_states([&](int j, bool row) { v.store_state(j, t, row); });
+  v.narrow_columns(R::values.column);
+}
+
+}  // namespace
+}  // namespace gallop::cuda

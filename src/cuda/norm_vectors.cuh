@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// What a rule's between() works on, by one block for one tensor. See Vectors in core/norms.h.
+#pragma once
+
+#include "cuda/norm_data.h"
+
+namespace gallop::cuda {
+namespace {
+
+class DeviceVectors {
+ public:
+  using Number = double;
+
+  __device__ explicit DeviceVectors(const NormTensor& tensor)
+      : n_(tensor), together_(tensor.view.batches == 1) {
+    for (int i = 0; i < detail::kMaxTensorValues; ++i) values_[i] = n_.tensor_values[i];
+  }
+
+  __device__ bool matrix() const { return n_.view.matrix; }
+  __device__ long long rows() const { return n_.view.rows; }
+  __device__ long long columns() const { return n_.view.columns; }
+  __device__ double elements() const {
+    return static_cast<double>(n_.view.batches) * static_cast<double>(n_.view.rows) *
+           static_cast<double>(n_.view.columns);
+  }
+  __device__ double total(int q) const { return totals_[q]; }
+  __device__ double row_sum(int q, long long r) const {
+    double sum = 0;
+    for (unsigned tile = 0; tile < n_.column_tiles; ++tile) {
+      sum += n_.row_partials[q][r * n_.column_tiles + tile];
+    }
+    return sum;
+  }
+  __device__ double column_sum(int q, long long c) const { return n_.column_sums[q][c]; }
+  __device__ double& state(int j, long long at) { return n_.states[j][at]; }
+  __device__ double tensor(int i) const { return values_[i]; }
+  __device__ void tensor(int i, double x) { values_[i] = x; }
+  __device__ void row(int i, long long r, double x) { n_.row_values[i][r] = x; }
+  __device__ void column(int i, long long c, double x) { n_.column_values[i][c] = x; }
+
+  // One matrix is the whole block's; of many, each thread takes its own.
+  template <class F>
+  __device__ void for_batches(F f) {
+    if (together_) return f(0);
+    for (long long b = threadIdx.x; b < n_.view.batches; b += kThreads) f(b);
+  }
+  template <class F>
+  __device__ void for_rows(long long b, F f) {
+    each(b * rows(), rows(), f);
+  }
+  template <class F>
+  __device__ void for_columns(long long b, F f) {
+    each(b * columns(), columns(), f);
+  }
+  template <class F>
+  __device__ double sum_rows(long long b, F f) {
+    double sum = 0;
+    strided(b * rows(), rows(), [&](long long r) { sum += f(r); });
+    return together_ ? reduced(sum, [](double x, double y) { return x + y; }) : sum;
+  }
+  template <class F>
+  __device__ double max_rows(long long b, F f) {
+    double most = -kInfinity;
+    strided(b * rows(), rows(), [&](long long r) { most = max(most, f(r)); });
+    return together_ ? reduced(most, [](double x, double y) { return max(x, y); }) : most;
+  }
+
+  __device__ void add_tiles(int q) {
+    double sum = 0;
+    for (Index tile = threadIdx.x; tile < n_.tiles; tile += kThreads) {
+      sum += n_.tile_sums[tile * detail::kMaxSums + q];
+    }
+    totals_[q] = reduced(sum, [](double x, double y) { return x + y; });
+  }
+  __device__ void add_row_tiles(int q) {
+    for (Index i = threadIdx.x; i < n_.view.batches * columns(); i += kThreads) {
+      const Index matrix = i / columns(), c = i % columns();
+      const double* from = n_.column_partials[q] + matrix * n_.row_tiles * columns() + c;
+      double sum = 0;
+#pragma unroll 8
+      for (Index tile = 0; tile < n_.row_tiles; ++tile) sum += from[tile * columns()];
+      n_.column_sums[q][i] = sum;
+    }
+  }
+  __device__ void load_state(int j, const Tensor& t, bool per_row) {
+    const Index count = n_.view.batches * (per_row ? rows() : columns());
+    for (Index i = threadIdx.x; i < count; i += kThreads) {
+      n_.states[j][i] = t.state_storage[j] == Storage::f64
+                            ? static_cast<const double*>(t.state[j])[i]
+                            : static_cast<double>(static_cast<const float*>(t.state[j])[i]);
+    }
+  }
+  __device__ void store_state(int j, const Tensor& t, bool per_row) const {
+    const Index count = n_.view.batches * (per_row ? rows() : columns());
+    for (Index i = threadIdx.x; i < count; i += kThreads) {
+      if (t.state_storage[j] == Storage::f64) {
+        static_cast<double*>(t.state[j])[i] = n_.states[j][i];
+      } else {
+        static_cast<float*>(t.state[j])[i] = static_cast<float>(n_.states[j][i]);
+      }
+    }
+  }
+  __device__ void store_tensor_values() const {
+    if (threadIdx.x < detail::kMaxTensorValues) {
+      n_.tensor_values[threadIdx.x] = values_[threadIdx.x];
+    }
+  }
+  __device__ void narrow_columns(int count) const {
+    for (int v = 0; v < count; ++v) {
+      for (Index c = threadIdx.x; c < n_.view.batches * columns(); c += kThreads) {
+        n_.narrow[v][c] = static_cast<float>(n_.column_values[v][c]);
+      }
+    }
+  }
+
+ private:
+  template <class F>
+  __device__ void strided(long long first, long long count, F f) {
+    const long long step = together_ ? kThreads : 1;
+    for (long long i = together_ ? threadIdx.x : 0; i < count; i += step) f(first + i);
+  }
+  template <class F>
+  __device__ void each(long long first, long long count, F f) {
+    strided(first, count, f);
+    if (together_) __syncthreads();
+  }
+  // Over the block, in an order that does not depend on timing; known to every thread.
+  template <class Op>
+  __device__ static double reduced(double value, Op op) {
+    __shared__ double values[kThreads];
+    __syncthreads();
+    values[threadIdx.x] = value;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (threadIdx.x < half) {
+        values[threadIdx.x] = op(values[threadIdx.x], values[threadIdx.x + half]);
+      }
+    }
+    __syncthreads();
+    return values[0];
+  }
+
+  const NormTensor& n_;
+  bool together_;
+  double totals_[detail::kMaxSums], values_[detail::kMaxTensorValues];
+};
+
+}  // namespace
+}  // namespace gallop::cuda

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/norms.h"
+
+#include <algorithm>
+
+#include "optimizer/impl.h"
+
+namespace gallop::cuda {
+namespace {
+
+constexpr Index kTileElements = 1 << 14;
+
+// Hands out places in an array, first counting, then for real.
+template <class T>
+struct Places {
+  T* base;
+  Index used = 0;
+  T* take(Index n) {
+    T* at = base == nullptr ? nullptr : base + used;
+    used += n;
+    return at;
+  }
+};
+
+void cut(const View& v, Index elements, NormTensor& n) {
+  n.view = v;
+  n.columns = v.matrix ? v.columns : kTileColumns;
+  n.rows = v.matrix ? v.rows : (elements + n.columns - 1) / n.columns;
+  const Index width = std::min<Index>(n.columns, kTileColumns);
+  const Index rows = std::clamp<Index>(kTileElements / width / kWarps, 1, 64) * kWarps;
+  n.tile_rows = static_cast<unsigned>(rows);
+  n.row_tiles = static_cast<unsigned>((n.rows + rows - 1) / rows);
+  n.column_tiles = static_cast<unsigned>((n.columns + kTileColumns - 1) / kTileColumns);
+  n.tiles = static_cast<unsigned>(v.batches) * n.row_tiles * n.column_tiles;
+}
+
+void place(const Rule& rule, NormTensor& n, Places<double>& numbers, Places<float>& narrow) {
+  const View& v = n.view;
+  const Index rows = v.matrix ? v.batches * v.rows : 0;
+  const Index columns = v.matrix ? v.batches * v.columns : 0;
+  n.tensor_values = numbers.take(detail::kMaxTensorValues);
+  n.tile_sums = numbers.take(Index{n.tiles} * detail::kMaxSums);
+  for (int i = 0; i < rule.values.row; ++i) n.row_values[i] = numbers.take(rows);
+  for (int i = 0; i < rule.values.column; ++i) {
+    n.column_values[i] = numbers.take(columns);
+    n.narrow[i] = narrow.take(columns);
+  }
+  for (size_t q = 0; q < rule.sums.size(); ++q) {
+    if (rule.sums[q].over == Over::row) n.row_partials[q] = numbers.take(rows * n.column_tiles);
+    if (rule.sums[q].over != Over::column) continue;
+    n.column_partials[q] = numbers.take(columns * n.row_tiles);
+    n.column_sums[q] = numbers.take(columns);
+  }
+  for (size_t j = 0; j < rule.info.states.size(); ++j) {
+    const StatePer per = rule.info.states[j].per;
+    if (per != StatePer::element) n.states[j] = numbers.take(per == StatePer::row ? rows : columns);
+  }
+}
+
+}  // namespace
+
+void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slots,
+                      const std::vector<gallop::Group>& groups) {
+  host_.assign(slots.size(), {});
+  passes_.clear();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].tensor.n > 0) cut(slots[i].tensor.view, slots[i].tensor.n, host_[i]);
+    passes_.push_back(rule.active_passes(groups[slots[i].group].hyper.data()));
+  }
+  Places<double> numbers{nullptr};
+  Places<float> narrow{nullptr};
+  for (NormTensor& n : host_) place(rule, n, numbers, narrow);
+  numbers_.resize(device, static_cast<size_t>(numbers.used));
+  narrow_.resize(device, static_cast<size_t>(narrow.used));
+  numbers = {numbers_.data()};
+  narrow = {narrow_.data()};
+  for (NormTensor& n : host_) place(rule, n, numbers, narrow);
+  tensors_.assign(device, host_);
+}
+
+}  // namespace gallop::cuda

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Where rules with norms keep sums and numbers in device memory, and how tensors are cut for them.
+#pragma once
+
+#include <vector>
+
+#include "cuda/norm_data.h"
+#include "cuda/table.h"
+
+namespace gallop {
+struct Group;
+struct Rule;
+}  // namespace gallop
+
+namespace gallop::cuda {
+
+class NormPlan {
+ public:
+  // For all of the optimizer's parameters.
+  void assign(int device, const Rule& rule, const std::vector<Slot>& slots,
+              const std::vector<gallop::Group>& groups);
+
+  const NormTensor* tensors() const { return tensors_.data(); }
+  unsigned tiles(size_t slot) const { return host_[slot].tiles; }
+  bool matrix(size_t slot) const { return host_[slot].view.matrix; }
+  unsigned passes(size_t slot) const { return passes_[slot]; }
+
+ private:
+  std::vector<NormTensor> host_;
+  std::vector<unsigned> passes_;
+  Buffer<double> numbers_;
+  Buffer<float> narrow_;
+  Buffer<NormTensor> tensors_;
+};
+
+}  // namespace gallop::cuda
