@@ -15,7 +15,6 @@ struct NormLoops {
   static constexpr bool bit(unsigned mask, int j) { return (Present & mask) >> j & 1; }
   static constexpr bool reads(int j) { return bit(kPass.reads, j); }
   static constexpr bool writes(int j) { return bit(kPass.writes, j); }
-  static constexpr bool touches(int j) { return reads(j) || writes(j); }
   static constexpr bool adds(int q, Over over) { return detail::adds_up<R>(P, Matrix, q, over); }
   static constexpr bool adds_at_all() {
     for (int q = 0; q < kM; ++q) {
@@ -108,8 +107,10 @@ struct NormLoops {
   static GALLOP_FN void prefetch(const Streams<T>& a, Index i) {
     if constexpr (kPass.param) __builtin_prefetch(a.p + i, kWrites);
     if constexpr (kPass.grad) __builtin_prefetch(a.g + i);
-    for (int j = 0; j < kN; ++j)
-      if (touches(j)) __builtin_prefetch(a.s[j] + i, writes(j));
+    for (int j = 0; j < kN; ++j) {
+      if (writes(j)) __builtin_prefetch(a.s[j] + i, 1);
+      if (reads(j) && !writes(j)) __builtin_prefetch(a.s[j] + i);
+    }
   }
 
   // n elements of one row; the column sums' pointers stand at its first.
