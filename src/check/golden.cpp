@@ -17,7 +17,6 @@
 #include "gallop/error.h"
 #include "gallop/optimizer.h"
 #include "io/safetensors.h"
-#include "optimizer/rule.h"
 
 namespace gallop::check {
 namespace {
@@ -122,9 +121,6 @@ class Replay {
   Errors run() {
     const std::string rule = our_rule(optimizer());
     skip_departures(rule, meta(file_, "source", ""));
-    if (device_.kind == Device::Kind::cuda && find_rule(rule).cuda == nullptr) {
-      throw Skip{"not on GPUs yet"};
-    }
     Options options;
     options.threads = threads_;
     options.device = device_;

@@ -233,15 +233,11 @@ std::vector<Formats> all_formats() {
 lab::Table sweep(const SweepOptions& o) {
   const std::regex only = parse_pattern(o.only);
   std::vector<Variant> variants;
-  std::vector<std::string> without_kernels;
   for (const std::string& name : rule_names()) {
     if (!std::regex_search(name, only)) continue;
-    const bool missing = o.device.kind == Device::Kind::cuda && find_rule(name).cuda == nullptr;
-    if (missing) without_kernels.push_back(name);
-    if (missing) continue;
     for (Variant& v : variants_of(find_rule(name))) variants.push_back(std::move(v));
   }
-  if (variants.empty() && without_kernels.empty()) {
+  if (variants.empty()) {
     throw Error(ErrorCode::invalid_argument, fmt::format("no optimizer matches '{}'", o.only));
   }
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -277,9 +273,6 @@ lab::Table sweep(const SweepOptions& o) {
       table.rows.push_back(std::move(row));
       progress.advance(1, v.name);
     }
-  }
-  if (!without_kernels.empty()) {
-    table.notes.push_back(fmt::format("not on GPUs yet: {}", fmt::join(without_kernels, ", ")));
   }
   return table;
 }

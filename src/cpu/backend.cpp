@@ -167,7 +167,7 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
       const Kernel kernel =
           rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
       if (kernel != nullptr) kernel(a);
-      if (zero_grad) {
+      if (zero_grad && job.passes >> pass == 1) {  // this tensor's last pass
         std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,
                     static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
       }
@@ -181,7 +181,7 @@ void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
   for (const Job& job : jobs) wanted |= job.passes;
   for (int pass = 0; wanted >> pass != 0; ++pass) {
     if ((wanted >> pass & 1) == 0) continue;
-    run_pass(pass, jobs, zero_grad && wanted >> pass == 1);
+    run_pass(pass, jobs, zero_grad);
     if (!rule_.adds_up(pass)) continue;
     auto each = [&](int i, int count) {
       for (auto j = static_cast<size_t>(i); j < jobs.size(); j += static_cast<size_t>(count)) {

@@ -35,15 +35,8 @@ std::vector<float> hundred_steps(const std::string& rule, const Options& options
   return w.everything();
 }
 
-// Those that have kernels for GPUs.
-std::vector<std::string> rules_here() {
-  std::vector<std::string> out = rule_names();
-  std::erase_if(out, [](const std::string& name) { return find_rule(name).cuda == nullptr; });
-  return out;
-}
-
 TEST_F(GraphTest, ReplayedStepsFollowTheScheduleAndNewRatesToTheBit) {
-  for (const std::string& rule : rules_here()) {
+  for (const std::string& rule : rule_names()) {
     const std::vector<float> eager = hundred_steps(rule, {}, false);
     EXPECT_TRUE(same_bits(eager, hundred_steps(rule, {}, true))) << rule;
     EXPECT_TRUE(same_bits(eager, hundred_steps(rule, {}, false))) << rule << ", again";
@@ -53,7 +46,7 @@ TEST_F(GraphTest, ReplayedStepsFollowTheScheduleAndNewRatesToTheBit) {
 TEST_F(GraphTest, SingleGivesTheSameBitsAsMulti) {
   Options single;
   single.mode = Mode::single;
-  for (const std::string& rule : rules_here()) {
+  for (const std::string& rule : rule_names()) {
     EXPECT_TRUE(same_bits(hundred_steps(rule, single, false), hundred_steps(rule, {}, true)))
         << rule;
   }

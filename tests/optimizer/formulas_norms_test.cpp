@@ -229,6 +229,25 @@ TEST(NormFormula, AdafactorRefusesARateBesideItsOwn) {
   });
 }
 
+// Groups may run different passes; each zeroes its gradients in its own last one.
+TEST(NormFormula, GradientsAreZeroedWhicheverPassIsTheLast) {
+  for (Mode mode : {Mode::unfused, Mode::single, Mode::multi}) {
+    Plan plan{plain("adamp")};
+    plan.options.mode = mode;
+    plan.options.zero_grad = true;
+    World w(plan), twin({plain("adamp")});
+    for (World* world : {&w, &twin}) {
+      world->optimizer.set(1, "nesterov", 1);
+      world->fill_grads(1);
+      world->optimizer.step();
+    }
+    for (const Buffer& grad : w.grads) {
+      for (int64_t i = 0; i < grad.size(); ++i) ASSERT_EQ(grad.at(i), 0) << to_string(mode);
+    }
+    EXPECT_EQ(difference(w.snapshot(), twin.snapshot()), "");
+  }
+}
+
 // The order of additions is the tensor's, not the threads'.
 TEST(NormFormula, ManyUnitsGiveTheSameBitsForAnyNumberOfThreads) {
   for (const char* rule : {"adamp", "adafactor", "lamb"}) {
