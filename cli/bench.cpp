@@ -154,6 +154,10 @@ lab::Table run(const State& s) {
   s.hyper.check(s.optimizers);
   const Device device = s.where.parsed();
   const bool gpu = device.kind == Device::Kind::cuda;
+  if (!(s.grad_scale > 0) || std::isinf(s.grad_scale)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--grad-scale is {}, expected a number above 0", s.grad_scale));
+  }
   if (!s.with.empty() && !gpu) {
     throw Error(ErrorCode::unsupported,
                 "bench step --with torch is for GPUs, expected --device cuda (on the CPU: suite "
@@ -223,12 +227,10 @@ void add_step(CLI::App& bench) {
       ->capture_default_str();
   step->add_option("--clip-norm", s->clip_norms, "Clip gradients to this norm in the step; 0: off")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   step->add_option("--grad-scale", s->grad_scale,
                    "Gradients this many times larger, divided by it in the step; on a GPU the "
                    "scale and found-inf are read from its memory")
-      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   step->add_option("--with", s->with, "On a GPU: also run a peer and add its rows: torch")
       ->delimiter(',')
