@@ -94,7 +94,8 @@ TEST_F(Fork, ChildStepsToTheSameBits) {
 
 TEST_F(Fork, ChildStepsWhileAnotherThreadOfItsParentWasStepping) {
 #ifdef GALLOP_ASAN
-  GTEST_SKIP() << "asan's allocator does not take its locks around fork: a child can find them held";
+  GTEST_SKIP()
+      << "asan's allocator does not take its locks around fork: a child can find them held";
 #endif
   World w(plan_with_threads()), busy(plan_with_threads());
   step(w);
