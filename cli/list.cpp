@@ -40,6 +40,7 @@ lab::Table overview() {
     const RuleInfo& info = rule_info(name);
     std::vector<std::string> states, defaults;
     for (const StateInfo& s : info.states) {
+      if (s.scratch) continue;
       states.push_back(s.when.empty() ? s.name : fmt::format("{} (if {})", s.name, s.when));
     }
     for (const KnobInfo& k : info.knobs) {
@@ -75,8 +76,10 @@ lab::Table in_full(const std::string& name) {
   for (const StateInfo& s : info.states) {
     const char* of = s.per == StatePer::row      ? ", one for each row of a matrix"
                      : s.per == StatePer::column ? ", one for each column of a matrix"
-                     : s.of_matrices             ? ""
-                                                 : ", of vectors only";
+                     : !s.of_vectors             ? ", of matrices only"
+                     : !s.of_matrices            ? ", of vectors only"
+                                                 : "";
+    if (s.scratch) continue;
     table.notes.push_back(fmt::format("state {}: {}{}{}{}", s.name,
                                       s.nonneg ? "never negative" : "any sign",
                                       s.exact ? ", always 32 bits" : "", of,

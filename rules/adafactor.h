@@ -47,10 +47,10 @@ struct Adafactor {
       {4u, 4u, true, false},
       {12u, kWritesParam | 8u}};
   static constexpr Values values{3, 1, 1};  // scale, keep, rate; factors of row and column
-  static View view(const long long* shape, int dims, long long n) {
-    if (dims < 2) return {1, 1, n, false};
-    const long long rows = shape[dims - 2], columns = shape[dims - 1];
-    return {n / (rows * columns), rows, columns, true};
+  static View view(Form f) {
+    if (f.dims < 2) return {1, 1, f.n, false};
+    const long long rows = f.shape[f.dims - 2], columns = f.shape[f.dims - 1];
+    return {f.n / (rows * columns), rows, columns, true};
   }
 
   template <class T> struct Coef {

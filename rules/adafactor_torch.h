@@ -36,10 +36,10 @@ struct AdafactorTorch {
       {Over::row, 1u}, {Over::column, 1u}, {Over::tensor, 1u}, {Over::tensor, 2u}};
   static constexpr Pass passes[] = {{0}, {4u, 4u, true, false}, {4u, kWritesParam}};
   static constexpr Values values{2, 1, 1};  // scale, rate; R / max(mean(R), eps1); C
-  static View view(const long long* shape, int dims, long long n) {
-    if (dims < 2) return {1, 1, n, false};
-    const long long rows = shape[dims - 2], columns = shape[dims - 1];
-    return {n / (rows * columns), rows, columns, true};
+  static View view(Form f) {
+    if (f.dims < 2) return {1, 1, f.n, false};
+    const long long rows = f.shape[f.dims - 2], columns = f.shape[f.dims - 1];
+    return {f.n / (rows * columns), rows, columns, true};
   }
 
   template <class T> struct Coef { T w2, eps1, least, eps2, d, keep, rate; };

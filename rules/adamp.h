@@ -32,9 +32,9 @@ struct AdamP {
                                     {3u, kWritesParam, false, true, nullptr, "nesterov"},
                                     {3u, kWritesParam, true, true, "nesterov"}};
   static constexpr Values values{1, 1, 0};
-  static View view(const long long* shape, int dims, long long n) {
-    if (dims < 2) return {1, 1, n, false};
-    return {1, shape[0], n / shape[0], true};
+  static View view(Form f) {
+    if (f.dims < 2) return {1, 1, f.n, false};
+    return {1, f.shape[0], f.n / f.shape[0], true};
   }
 
   template <class T> struct Coef {

@@ -34,7 +34,7 @@ struct Lamb {
   static constexpr Sum sums[] = {{Over::tensor, 1u}, {Over::tensor, 1u}};  // |p|^2, |u|^2
   static constexpr Pass passes[] = {{3u, 3u}, {3u, kWritesParam, false}};
   static constexpr Values values{1, 0, 0};
-  static View view(const long long*, int, long long n) { return {1, 1, n, false}; }
+  static View view(Form f) { return {1, 1, f.n, false}; }
 
   template <class T> struct Coef {
     T l2, beta1, w1, beta2, w2, unbias1, unbias2, eps, wd, neg_lr, trusts;

@@ -24,7 +24,7 @@ struct Lars {
   static constexpr Sum sums[] = {{Over::tensor, 1u}, {Over::tensor, 1u}};  // |p|^2, |g|^2
   static constexpr Pass passes[] = {{0}, {1u, kWritesParam | 1u}};
   static constexpr Values values{1, 0, 0};
-  static View view(const long long*, int, long long n) { return {1, 1, n, false}; }
+  static View view(Form f) { return {1, 1, f.n, false}; }
 
   template <class T> struct Coef { T neg_lr, momentum, wd, trust, eps; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock) {

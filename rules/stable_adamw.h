@@ -22,7 +22,7 @@ struct StableAdamW {
   static constexpr Sum sums[] = {{Over::tensor, 1u}};
   static constexpr Pass passes[] = {{2u, 0, true, false}, {3u, kWritesParam | 3u}};
   static constexpr Values values{1, 0, 0};
-  static View view(const long long*, int, long long n) { return {1, 1, n, false}; }
+  static View view(Form f) { return {1, 1, f.n, false}; }
 
   template <class T> struct Coef { T w1, beta2, w2, unbias1, unbias2, eps, eps2, wd, neg_lr; };
   static GALLOP_FN Coef<double> coef(const Hyper& h, Clock c) {

@@ -25,7 +25,8 @@ struct StateInfo {
   std::string when;  // kept only if this knob is not zero; empty: always
   StatePer per = StatePer::element;
   bool of_matrices = true, of_vectors = true;  // for which tensors it is kept
-  bool optional = false;                       // not for every tensor of every group
+  bool optional = false;                       // not for every group
+  bool scratch = false;                        // not kept: lives for one step
 };
 
 struct RuleInfo {

@@ -42,6 +42,7 @@ std::string_view to_string(DType);
 std::string_view to_string(Rounding);
 std::string_view to_string(StateFormat);
 std::string_view to_string(Mode);
+std::string_view to_string(Role);
 std::string to_string(Device);
 
 // The inverse; throw on an unknown name, listing the known ones.
@@ -49,6 +50,7 @@ DType parse_dtype(std::string_view);
 Rounding parse_rounding(std::string_view);
 StateFormat parse_state_format(std::string_view);
 Mode parse_mode(std::string_view);
+Role parse_role(std::string_view);
 Device parse_device(std::string_view);  // cpu, cuda, cuda:1
 
 }  // namespace gallop

@@ -39,26 +39,29 @@ ShapeList gpt2(const std::string& text) {
     invalid(fmt::format("shapes '{}', expected gpt2:LAYERSxWIDTH such as gpt2:12x768", text));
   }
   const int64_t layers = dims[0], e = dims[1];
-  ShapeList list{text, {{"wte.weight", {kVocabulary, e}}, {"wpe.weight", {kContext, e}}}};
+  using enum Role;
+  ShapeList list{
+      text,
+      {{"wte.weight", {kVocabulary, e}, embedding}, {"wpe.weight", {kContext, e}, embedding}}};
   for (int64_t l = 0; l < layers; ++l) {
-    const auto add = [&](const char* name, std::vector<int64_t> d) {
-      list.shapes.push_back({fmt::format("h.{}.{}", l, name), std::move(d)});
+    const auto add = [&](const char* name, std::vector<int64_t> d, Role role) {
+      list.shapes.push_back({fmt::format("h.{}.{}", l, name), std::move(d), role});
     };
-    add("ln_1.weight", {e});
-    add("ln_1.bias", {e});
-    add("attn.c_attn.weight", {e, 3 * e});
-    add("attn.c_attn.bias", {3 * e});
-    add("attn.c_proj.weight", {e, e});
-    add("attn.c_proj.bias", {e});
-    add("ln_2.weight", {e});
-    add("ln_2.bias", {e});
-    add("mlp.c_fc.weight", {e, 4 * e});
-    add("mlp.c_fc.bias", {4 * e});
-    add("mlp.c_proj.weight", {4 * e, e});
-    add("mlp.c_proj.bias", {e});
+    add("ln_1.weight", {e}, norm);
+    add("ln_1.bias", {e}, norm);
+    add("attn.c_attn.weight", {e, 3 * e}, hidden);
+    add("attn.c_attn.bias", {3 * e}, bias);
+    add("attn.c_proj.weight", {e, e}, hidden);
+    add("attn.c_proj.bias", {e}, bias);
+    add("ln_2.weight", {e}, norm);
+    add("ln_2.bias", {e}, norm);
+    add("mlp.c_fc.weight", {e, 4 * e}, hidden);
+    add("mlp.c_fc.bias", {4 * e}, bias);
+    add("mlp.c_proj.weight", {4 * e, e}, hidden);
+    add("mlp.c_proj.bias", {e}, bias);
   }
-  list.shapes.push_back({"ln_f.weight", {e}});
-  list.shapes.push_back({"ln_f.bias", {e}});
+  list.shapes.push_back({"ln_f.weight", {e}, norm});
+  list.shapes.push_back({"ln_f.bias", {e}, norm});
   return list;
 }
 
@@ -92,13 +95,13 @@ ShapeList parse_shapes(const std::string& text) {
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
-    std::string name, dims, extra;
+    std::string name, dims, role, extra;
     if (!(words >> name)) continue;
-    words >> dims >> extra;
-    list.shapes.push_back({name, parse_dims(dims)});
+    words >> dims >> role >> extra;
+    list.shapes.push_back({name, parse_dims(dims), role.empty() ? Role::other : parse_role(role)});
     if (list.shapes.back().dims.empty() || !extra.empty()) {
-      invalid(fmt::format("{}:{}: '{}', expected a name and a shape such as 768x3072", text, number,
-                          line));
+      invalid(fmt::format("{}:{}: '{}', expected a name, a shape such as 768x3072, perhaps a role",
+                          text, number, line));
     }
   }
   if (list.shapes.empty()) invalid(fmt::format("{} names no tensor", text));

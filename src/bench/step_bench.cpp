@@ -37,7 +37,7 @@ class Runner {
       void* grad = memory_.back().get();
       fill(data, c.formats.param, n, 1, 1.0);
       fill(grad, c.formats.grad, n, 2, 0.01 * c.grad_scale);
-      params.push_back({s.name, s.dims, data, grad, c.formats.param, c.formats.grad, Role::other});
+      params.push_back({s.name, s.dims, data, grad, c.formats.param, c.formats.grad, s.role});
     }
     optimizer_.add_group(std::move(params), group_options(c));
   }
@@ -53,7 +53,7 @@ class Runner {
     for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
     std::vector<double> scalars = rule.scalars;
     double coef[detail::kMaxCoefs];
-    rule.coef(hyper.data(), {100, false}, scalars.data(), coef);
+    rule.coef(hyper.data(), {100, false, 1}, scalars.data(), coef);
     const unsigned present = rule.present_states(hyper.data());
     const cpu::Kernel kernel = rule.cpu_kernel(cpu::choose_isa(), 0, present, cpu::Path::f32);
     for (int i = 0; i < iterations; ++i) {
@@ -165,18 +165,21 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
   std::vector<check::Buffer> params, grads;
   std::vector<Param> list;
   std::vector<check::Reference> references;
-  for (size_t i = 0; i < std::min<size_t>(tensors, 8); ++i) {
-    const auto n = static_cast<int64_t>(4099 + 257 * i);
+  for (size_t i = 0; i < std::clamp<size_t>(tensors, 2, 8); ++i) {
+    // In turns a vector and a matrix: rules may treat them apart.
+    const bool matrix = i % 2 == 1;
+    const auto n = static_cast<int64_t>(matrix ? 17 * (240 + 16 * i) : 4099 + 257 * i);
+    const std::vector<int64_t> shape = matrix ? std::vector{n / 17, int64_t{17}} : std::vector{n};
     params.emplace_back(c.formats.param, n, false, device).fill_normal(i, 1);
     grads.emplace_back(c.formats.grad, n, false, device);
     references.emplace_back(rule, c.formats, hyper);
     list.push_back({fmt::format("t{}", i),
-                    {n},
+                    shape,
                     params.back().data(),
                     grads.back().data(),
                     c.formats.param,
                     c.formats.grad,
-                    Role::other});
+                    matrix ? Role::hidden : Role::bias});
   }
   for (size_t i = 0; i < list.size(); ++i) {
     list[i].data = params[i].data();

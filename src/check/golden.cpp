@@ -17,6 +17,7 @@
 #include "gallop/error.h"
 #include "gallop/optimizer.h"
 #include "io/safetensors.h"
+#include "optimizer/rule.h"
 
 namespace gallop::check {
 namespace {
@@ -24,6 +25,8 @@ namespace {
 using nlohmann::json;
 
 constexpr double kRelative = 1e-5, kAbsolute = 1e-7;
+// Of the norm of a parameter's change, where the recorded products were in bf16.
+constexpr double kWhole = 0.03;
 
 struct Skip {
   std::string why;
@@ -31,17 +34,38 @@ struct Skip {
 
 struct Errors {
   double absolute = 0, relative = 0, over_bound = 0;
+  bool whole = false;  // parameters are judged by the norm of their change
   std::string worst;
 
   void add(const std::string& what, double got, double want) {
     const double error = std::abs(got - want);
     absolute = std::max(absolute, error);
     if (want != 0) relative = std::max(relative, error / std::abs(want));
-    const double ratio = error / (kRelative * std::abs(want) + kAbsolute);
-    if (!(ratio <= over_bound)) {
-      over_bound = std::isnan(ratio) ? INFINITY : ratio;
-      worst = fmt::format("{} is {:.9g}, recorded {:.9g}", what, got, want);
+    judge(error / (kRelative * std::abs(want) + kAbsolute), [&] {
+      return fmt::format("{} is {:.9g}, recorded {:.9g}", what, got, want);
+    });
+  }
+  void add_change(const std::string& what, const float* before, const float* got,
+                  const std::vector<float>& want) {
+    double error = 0, change = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double off = static_cast<double>(got[i]) - want[i];
+      absolute = std::max(absolute, std::abs(off));
+      error += off * off;
+      change += std::pow(static_cast<double>(want[i]) - before[i], 2);
     }
+    whole = true;
+    const double share = error == 0 ? 0 : std::sqrt(error / change);
+    relative = std::max(relative, share);
+    judge(share / kWhole, [&] {
+      return fmt::format("{}: its change is off by {:.3g} of its norm", what, share);
+    });
+  }
+  template <class Describe>
+  void judge(double ratio, Describe describe) {
+    if (ratio <= over_bound) return;
+    over_bound = std::isnan(ratio) ? INFINITY : ratio;
+    worst = describe();
   }
 };
 
@@ -179,19 +203,27 @@ class Replay {
   void compare(const Optimizer& opt, int t) {
     wait_for(device_);
     for (size_t i = 0; i < params_.size(); ++i) {
+      const bool whole = find_rule(opt.rule().name).stages != 0;
+      std::vector<float> before;
+      if (whole) before = floats(file_, fmt::format("p.{}", i));
       compare_one(fmt::format("p.{}.after.{}", i, t), static_cast<float*>(params_[i].data()),
-                  static_cast<size_t>(params_[i].size()));
+                  static_cast<size_t>(params_[i].size()), before);
       for (const StateView& s : opt.states(i)) {
         compare_one(fmt::format("{}.{}.after.{}", s.name, i, t), static_cast<float*>(s.data),
                     static_cast<size_t>(s.size));
       }
     }
   }
-  void compare_one(const std::string& key, const float* got, size_t n) {
+  void compare_one(const std::string& key, const float* got, size_t n,
+                   const std::vector<float>& before = {}) {
     if (file_.find(key) == nullptr) return;
     const std::vector<float> want = floats(file_, key);
     if (want.size() != n) throw Skip{fmt::format("tensor '{}' has another size", key)};
-    for (size_t i = 0; i < n; ++i) errors_.add(fmt::format("{}[{}]", key, i), got[i], want[i]);
+    if (!before.empty()) {
+      errors_.add_change(key, before.data(), got, want);
+    } else {
+      for (size_t i = 0; i < n; ++i) errors_.add(fmt::format("{}[{}]", key, i), got[i], want[i]);
+    }
     ++compared_;
   }
 
@@ -210,7 +242,8 @@ lab::Row replay_row(Replay& replay, const std::string& file) {
     const Errors e = replay.run();
     row.set("status", e.over_bound <= 1 ? "pass" : "fail");
     row.set("max_abs_error", e.absolute).set("max_rel_error", e.relative);
-    row.set("tolerance", fmt::format("{:g} relative + {:g}", kRelative, kAbsolute));
+    row.set("tolerance", e.whole ? fmt::format("{:g} of the change's norm", kWhole)
+                                 : fmt::format("{:g} relative + {:g}", kRelative, kAbsolute));
     row.set("worst_over_bound", e.over_bound);
     if (e.over_bound > 1) row.set("detail", e.worst);
   } catch (const Skip& skip) {

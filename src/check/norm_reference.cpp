@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "check/data.h"
+#include "check/matrix_reference.h"
 #include "check/reference.h"
+#include "optimizer/impl.h"
 
 namespace gallop::check {
 namespace {
@@ -94,6 +96,26 @@ struct Whole {
   }
 };
 
+// What a stage makes of the planes among `all`; their elements come out exact, and are judged as a
+// whole (see Reference::judge_matrix).
+void run_stage(const Rule& rule, int pass, const Whole& whole, const std::vector<double>& hyper,
+               Clock clock, Numbers& all, size_t width) {
+  std::vector<PlainLinear::Numbers> planes(width - 1), rows;
+  for (size_t j = 0; j + 1 < width; ++j) {
+    planes[j].resize(at(whole.n));
+    for (size_t i = 0; i < at(whole.n); ++i) planes[j][i] = all[i * width + 1 + j].value;
+  }
+  for (const Numbers& v : whole.row_values) {
+    for (rows.emplace_back(); const Bounded& b : v) rows.back().push_back(b.value);
+  }
+  PlainLinear on(whole.view, planes, rows);
+  rule.stage(pass, on, hyper.data(), clock);
+  for (size_t j = 0; j + 1 < width; ++j) {
+    if (!rule.info.states[j].scratch) continue;
+    for (size_t i = 0; i < at(whole.n); ++i) all[i * width + 1 + j] = Bounded::exact(planes[j][i]);
+  }
+}
+
 }  // namespace
 
 void Reference::expect_norms(const double* coef, const Optimizer& optimizer, size_t param,
@@ -103,9 +125,9 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
   int64_t n = 1;
   for (int64_t d : p.shape) n *= d;
   wanted_vectors_.clear();
+  judged_whole_ = false;
   if (n == 0) return;
-  const std::vector<long long> shape(p.shape.begin(), p.shape.end());
-  Whole whole(rule_, rule_.view(shape.data(), static_cast<int>(shape.size()), n), n);
+  Whole whole(rule_, view_of(rule_, p, n), n);
   const bool wide = formats_.param == DType::f64;
 
   Numbers all(at(n) * width, Bounded::exact(0));
@@ -124,7 +146,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
     all[at(i) * width] = Bounded::exact(value_before(optimizer, param, i));
   }
 
-  const unsigned active = rule_.active_passes(hyper_.data());
+  const unsigned active = rule_.active_passes(hyper_.data(), whole.view.matrix);
   for (int pass = 0; active >> pass != 0; ++pass) {
     if ((active >> pass & 1) == 0) continue;
     const Pass& info = rule_.passes[at(pass)];
@@ -148,12 +170,19 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
       const InDouble sums_are(wide);
       whole.add(rule_, pass, i, sums);
     }
-    if (!rule_.adds_up(pass)) continue;
-    const InDouble numbers_are(wide);
-    whole.between(rule_, pass, coef);
+    if (rule_.adds_up(pass)) {
+      const InDouble numbers_are(wide);
+      whole.between(rule_, pass, coef);
+    }
+    if ((rule_.stages >> pass & 1) != 0 && whole.view.matrix) {
+      run_stage(rule_, pass, whole, hyper_, clock_, all, width);
+      judged_whole_ = true;
+    }
   }
 
+  before_.clear();
   for (int64_t i = 0; i < n; i = next_judged(i, n)) {
+    if (judged_whole_) before_.push_back(value_before(optimizer, param, i));
     const Bounded* element = all.data() + at(i) * width;
     wanted_.insert(wanted_.end(), element, element + width);
   }

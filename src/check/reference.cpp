@@ -52,7 +52,7 @@ void Reference::before_step(const Optimizer& optimizer, size_t param, const void
 
 void Reference::before_entry(int entry, const Optimizer& optimizer, size_t param,
                              const void* grad) {
-  expect(entry, {clock_.t - 1, false}, optimizer, param, grad);
+  expect(entry, {clock_.t - 1, false, 1}, optimizer, param, grad);
 }
 
 void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_t param,
@@ -86,14 +86,18 @@ double Reference::judge(double got, const Bounded& want, DType type, bool stocha
   if (!std::isfinite(want.value)) return std::isfinite(got) ? kInfinity : 0;
   if (!std::isfinite(want.error)) return 0;
   const double reach = std::abs(want.value) + want.error * roundoff(formats_.param);
-  const double stored = half_spacing(type, reach) * (stochastic ? 2 : 1);
-  // An fp64 reference rounds like the kernel it judges, so both errors count.
-  const double both = formats_.param == DType::f64 ? 2 : 1;
-  const double bound = kSlack * both * want.error * roundoff(formats_.param) + stored + 0x1p-149;
   const double error = std::abs(got - want.value);
   // Beyond the largest value a format holds, infinity is the right answer.
   if (std::isinf(got) && reach > (type == DType::f16 ? 65504 : 3.38e38)) return 0;
-  return std::isnan(error) ? kInfinity : error / bound;
+  return std::isnan(error) ? kInfinity : error / bound(want, type, stochastic);
+}
+
+double Reference::bound(const Bounded& want, DType type, bool stochastic) const {
+  const double reach = std::abs(want.value) + want.error * roundoff(formats_.param);
+  const double stored = half_spacing(type, reach) * (stochastic ? 2 : 1);
+  // An fp64 reference rounds like the kernel it judges, so both errors count.
+  const double both = formats_.param == DType::f64 ? 2 : 1;
+  return kSlack * both * want.error * roundoff(formats_.param) + stored + 0x1p-149;
 }
 
 double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
@@ -112,12 +116,21 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
   };
   int64_t n = 1, element = 0;
   for (int64_t d : p.shape) n *= d;
+  const DType stored = low ? DType::f32 : p.dtype;
+  const bool random_param = formats_.rounding == Rounding::stochastic && size_of(p.dtype) == 2;
+  double change = 0, error = 0, allowed = 0;  // squares of norms
   for (const Bounded* want = wanted_.data(); element < n;
        element = next_judged(element, n), want += width) {
     const double got = value_before(optimizer, param, element);
-    note(judge(got, want[0], low ? DType::f32 : p.dtype,
-               formats_.rounding == Rounding::stochastic && size_of(p.dtype) == 2),
-         "parameter", element, got, want[0].value);
+    if (judged_whole_) {
+      const auto square = [](double x) { return x * x; };
+      const auto at = static_cast<size_t>(want - wanted_.data()) / width;
+      change += square(want[0].value - before_[at]);
+      error += square(want[0].value - got);
+      allowed += square(bound(want[0], stored, random_param));
+    } else {
+      note(judge(got, want[0], stored, random_param), "parameter", element, got, want[0].value);
+    }
     if (formats_.rounding == Rounding::master && low) {
       Half rounded = 0;
       write_element(&rounded, p.dtype, 0, got);
@@ -135,6 +148,14 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
       const bool random = v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
       note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
     }
+  }
+  if (judged_whole_) {
+    const double share = p.dtype == DType::f64                                  ? kWhole64
+                         : optimizer.options().device.kind == Device::Kind::cpu ? kWhole32
+                                                                                : kWhole16;
+    const double off = std::sqrt(error), most = share * std::sqrt(change) + std::sqrt(allowed);
+    note(std::isnan(off) ? kInfinity : off / most, "norm of the parameter's change, error", 0, off,
+         most);
   }
   for (const StateView& v : views) {
     for (size_t j = 0; j < wanted_vectors_.size(); ++j) {
@@ -154,7 +175,7 @@ bool Reference::has_values(size_t j) const { return rule_.info.states[j].per == 
 void Reference::advance() {
   double coef[detail::kMaxCoefs];
   rule_.coef(hyper_.data(), clock_, scalars_.data(), coef);
-  clock_ = {clock_.t + 1, false};
+  clock_ = {clock_.t + 1, false, 1};
 }
 
 }  // namespace gallop::check

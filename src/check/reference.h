@@ -17,6 +17,8 @@ namespace gallop::check {
 class Reference {
  public:
   static constexpr int64_t kAllJudged = 20000, kEnds = 2000, kStride = 7;
+  // Of the change's norm, after products in double, fp32 and bf16.
+  static constexpr double kWhole64 = 1e-12, kWhole32 = 1e-4, kWhole16 = 0.03;
 
   Reference(const Rule& rule, const Formats& formats, std::vector<double> hyper);
 
@@ -37,15 +39,21 @@ class Reference {
   static int64_t next_judged(int64_t i, int64_t n);
   double value_before(const Optimizer& o, size_t param, int64_t i) const;
   double judge(double got, const Bounded& want, DType type, bool stochastic) const;
+  // How far an element may be from what is wanted.
+  double bound(const Bounded& want, DType type, bool stochastic) const;
 
   const Rule& rule_;
   Formats formats_;
   std::vector<double> hyper_;
   unsigned present_;
-  Clock clock_{1, true};
+  Clock clock_{1, true, 1};
   std::vector<double> scalars_;
   std::vector<Bounded> wanted_;  // per judged element: the parameter, then the states
   std::vector<std::vector<Bounded>> wanted_vectors_;  // by state: those per row or column
+  // After products of matrices, the parameter's change is judged by its norm: errors of the early
+  // ones grow, by how much depends on singular values.
+  bool judged_whole_ = false;
+  std::vector<double> before_;  // then: the judged elements before the step
 };
 
 }  // namespace gallop::check

@@ -104,8 +104,8 @@ void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unalig
   group.rounding = f.rounding;
   group.state = f.state;
   group.state_rounding = f.state_rounding;
-  optimizer.add_group({{"p", shape, param.data(), grad.data(), f.param, f.grad, Role::other}},
-                      group);
+  const Role role = shape.size() < 2 ? Role::bias : Role::hidden;
+  optimizer.add_group({{"p", shape, param.data(), grad.data(), f.param, f.grad, role}}, group);
   Reference reference(*v.rule, f, full_hyper(v));
   const auto judge = [&](const std::string& when) {
     std::string failure;

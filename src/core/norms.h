@@ -3,7 +3,7 @@
 //
 // - sums[]: what a pass adds up, over the tensor, or for every row, or for every column
 // - passes[]: what each pass reads and writes
-// - view(shape, dims, n): the tensor as matrices, one after the other
+// - view(form): the tensor as matrices, one after the other
 // - values: how many numbers between() hands to the later passes
 // - pass<P, Matrix>(p, g, s, k, x, sum): one element; x holds those numbers, sum takes the summands
 // - between<P>(v, k): after pass P, once per tensor, from sums to numbers (v)
@@ -30,6 +30,16 @@ struct Pass {
   bool grad = true, param = true;  // whether these are read
   const char* when = nullptr;      // left out if this knob is zero
   const char* unless = nullptr;    // left out if this knob is not
+  Only only = Only::any;           // left out for other tensors
+};
+
+// What a rule is told of a tensor. inner: its role is not that of an embedding, a head, a norm or a
+// bias.
+struct Form {
+  const long long* shape;
+  int dims;
+  long long n;
+  bool inner;
 };
 
 // A tensor as `batches` matrices of rows x columns, one after the other in memory. Rules that treat
@@ -37,6 +47,7 @@ struct Pass {
 struct View {
   long long batches, rows, columns;
   bool matrix;
+  const char* misfit = nullptr;  // why the rule is not for such a tensor
 };
 
 // How many numbers the passes are given: of the tensor, of each row, of each column.

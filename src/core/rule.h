@@ -28,11 +28,10 @@ struct State {
   bool exact = false;          // weight-like: never stored in fewer than 32 bits
   Per per = Per::element;      // rows and columns are those of matrices, and always exact
   Only only = Only::any;
+  bool scratch = false;  // lives for one step: see core/matrices.h
 
   // Whether kernels are compiled with it and without.
-  constexpr bool optional() const {
-    return per == Per::element && (when != nullptr || only != Only::any);
-  }
+  constexpr bool optional() const { return per == Per::element && when != nullptr; }
 };
 
 struct Range {
@@ -61,10 +60,11 @@ struct Knob {
 };
 
 // When a step's coefficients are computed. t counts from 1; first: the element states are still
-// their initial zeros.
+// their initial zeros; schedule: the factor that is in lr already, for other rates.
 struct Clock {
   double t;
   bool first;
+  double schedule;
 };
 
 enum class Counting { per_param, per_group };

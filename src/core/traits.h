@@ -74,6 +74,12 @@ constexpr int pass_count() {
   }
 }
 
+// Rules over matrices: see core/matrices.h.
+template <class R>
+inline constexpr bool kHasStages = requires {
+  R::stages;
+};
+
 // Kernels of a rule: one per entry, or one per pass and form of tensor (vector, matrix).
 template <class R>
 constexpr int kernel_count() {
@@ -119,14 +125,21 @@ constexpr bool adds_anything(int pass) {
   return false;
 }
 
-// Whether pass P has something to do, and such a tensor can have these states.
+// Those of the states that such a tensor can have.
 template <class R>
-constexpr bool has_pass(int pass, bool matrix, unsigned present) {
+constexpr unsigned states_of_form(unsigned present, bool matrix) {
   for (int j = 0; j < kStates<R>; ++j) {
     const Only only = R::states[j].only;
-    const bool kept = (present >> j & 1) != 0, fits = (only == Only::matrices) == matrix;
-    if (only != Only::any && kept != fits) return false;
+    if (only != Only::any && (only == Only::matrices) != matrix) present &= ~(1u << j);
   }
+  return present;
+}
+
+// Whether pass P has something to do.
+template <class R>
+constexpr bool has_pass(int pass, bool matrix, unsigned present) {
+  const Only form = R::passes[pass].only;
+  if (form != Only::any && (form == Only::matrices) != matrix) return false;
   const unsigned writes = R::passes[pass].writes;
   if ((writes & (kWritesParam | present)) != 0) return true;
   for (int q = 0; q < sum_count<R>(); ++q) {

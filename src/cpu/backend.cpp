@@ -54,7 +54,8 @@ Backend::Backend(const Rule& rule, int threads)
             return data;
           },
           [](void* data) { std::free(data); }),
-      norms_(rule) {}
+      norms_(rule),
+      matrices_(rule, threads_, norms_) {}
 
 std::string_view Backend::isa() const { return rule_.cpu[static_cast<size_t>(isa_)]->isa; }
 
@@ -64,6 +65,7 @@ void Backend::reserve(std::span<const Tensor* const> tensors) {
   ends_.reserve(tensors.size());
   partials_.reserve(tensors.size() + static_cast<size_t>(blocks / kSumBlocks));
   if (!rule_.passes.empty()) norms_.reserve(tensors);
+  if (rule_.stages != 0) matrices_.reserve(tensors);
 }
 
 int Backend::useful_threads(Index elements) const {
@@ -182,30 +184,39 @@ void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
   for (int pass = 0; wanted >> pass != 0; ++pass) {
     if ((wanted >> pass & 1) == 0) continue;
     run_pass(pass, jobs, zero_grad);
-    if (!rule_.adds_up(pass)) continue;
     auto each = [&](int i, int count) {
       for (auto j = static_cast<size_t>(i); j < jobs.size(); j += static_cast<size_t>(count)) {
         if ((jobs[j].passes >> pass & 1) != 0) norms_.between(pass, jobs[j]);
       }
     };
-    ThreadPool::instance().run(
-        static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), jobs.size())), each);
+    if (rule_.adds_up(pass)) {
+      ThreadPool::instance().run(
+          static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), jobs.size())), each);
+    }
+    if ((rule_.stages >> pass & 1) != 0) matrices_.stage(pass, jobs);
+  }
+}
+
+// Of a rule with norms: jobs that go through each pass together.
+void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad) {
+  if (mode == Mode::multi) return update_with_norms(jobs, zero_grad);
+  for (const Job& job : jobs) {
+    if (mode == Mode::single) {
+      update_with_norms({&job, 1}, zero_grad);
+    } else {
+      update_norms_unfused(job);
+      if (zero_grad) zero_grads({&job, 1});
+    }
   }
 }
 
 void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
-  if (!rule_.passes.empty()) {
-    if (mode == Mode::multi) return update_with_norms(jobs, zero_grad);
-    for (const Job& job : jobs) {
-      if (mode == Mode::single) {
-        update_with_norms({&job, 1}, zero_grad);
-      } else {
-        update_norms_unfused(job);
-        if (zero_grad) zero_grads({&job, 1});
-      }
-    }
-    return;
+  if (rule_.stages != 0) {
+    return matrices_.for_batches(jobs, mode != Mode::multi, [&](std::span<const Job> batch) {
+      update_batch(batch, mode, zero_grad);
+    });
   }
+  if (!rule_.passes.empty()) return update_batch(jobs, mode, zero_grad);
   backward_ = !backward_;
   const auto update = [&](const Job& job, Piece p) { update_piece(entry, job, p, zero_grad); };
   if (mode == Mode::multi) return share_out(jobs, 1, backward_, update);

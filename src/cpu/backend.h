@@ -8,7 +8,9 @@
 
 #include "core/scratch.h"
 #include "cpu/kernel.h"
+#include "cpu/matrices.h"
 #include "cpu/norms.h"
+#include "cpu/tensor.h"
 #include "gallop/types.h"
 #include "optimizer/rule.h"
 
@@ -20,31 +22,6 @@ struct UnfusedNumbers;
 namespace gallop::cpu {
 
 class ArrayEngine;
-
-// A parameter as kernels see it.
-struct Tensor {
-  void* param = nullptr;
-  void* low = nullptr;
-  void* grad = nullptr;
-  void* state[detail::kMaxStates] = {};
-  Index n = 0;
-  Storage param_storage = Storage::f32, grad_storage = Storage::f32;
-  Storage state_storage[detail::kMaxStates] = {};
-  unsigned present = 0;       // bit j: state j is kept
-  View view{1, 1, 0, false};  // of rules with norms
-  size_t index = 0;           // among all of the optimizer's
-
-  Path path() const;
-};
-
-// One tensor in one step.
-struct Job {
-  const Tensor* tensor;
-  const double* coef;
-  double grad_scale, grad_limit, grad_factor;
-  Bits64 key;       // of its random bits in this step
-  unsigned passes;  // of a rule with norms: which to run
-};
 
 class Backend {
  public:
@@ -81,6 +58,7 @@ class Backend {
   void pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
                         const UnfusedNumbers<T>& numbers);
   void update_with_norms(std::span<const Job> jobs, bool zero_grad);
+  void update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad);
   void run_pass(int pass, std::span<const Job> jobs, bool zero_grad);
   KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;
 
@@ -92,6 +70,7 @@ class Backend {
   std::vector<double> partials_;  // one per chunk of square_sum
   Scratch scratch_;               // of mode unfused
   Norms norms_;
+  Matrices matrices_;
   bool backward_ = true;  // the direction of the last update
 };
 

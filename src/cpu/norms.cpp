@@ -163,7 +163,7 @@ template <class T>
 void Norms::spread(Over what, int value, size_t tensor, T* out) const {
   const Plan& p = plans_[tensor];
   const View& v = p.view;
-  const double* rows = numbers_.data() + p.row_values + value * v.batches * v.rows;
+  const double* rows = row_values(tensor, value);
   const double* columns = numbers_.data() + p.column_values + value * v.batches * v.columns;
   for (Index row = 0; row < v.batches * v.rows; ++row) {
     for (Index c = 0; c < v.columns; ++c) {
@@ -177,6 +177,11 @@ template void Norms::spread(Over, int, size_t, double*) const;
 
 double Norms::tensor_value(size_t tensor, int value) const {
   return numbers_[plans_[tensor].tensor_values + static_cast<size_t>(value)];
+}
+
+const double* Norms::row_values(size_t tensor, int value) const {
+  const Plan& p = plans_[tensor];
+  return numbers_.data() + p.row_values + value * p.view.batches * p.view.rows;
 }
 
 void Norms::collect(const Plan& p, int pass) {

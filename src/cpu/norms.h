@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "core/norms.h"
-#include "cpu/kernel.h"
+#include "cpu/tensor.h"
 
 namespace gallop {
 struct Rule;
 }
 
 namespace gallop::cpu {
-
-struct Job;
-struct Tensor;
 
 class Norms {
  public:
@@ -43,6 +40,7 @@ class Norms {
   template <class T>
   void spread(Over over, int value, size_t tensor, T* out) const;
   double tensor_value(size_t tensor, int value) const;
+  const double* row_values(size_t tensor, int value) const;
   // Adds the units' sums up and calls the rule's between().
   void between(int pass, const Job& job);
 

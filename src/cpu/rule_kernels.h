@@ -154,10 +154,14 @@ constexpr Kernel kernel_at() {
   constexpr Path kPath = static_cast<Path>(I % 3);
   if constexpr (!detail::kHasNorms<R>) {
     return loop_of<Loops<R, kKernel, kPresent>, kPath>();
-  } else if constexpr (detail::has_pass<R>(kKernel / 2, kKernel % 2 == 1, kPresent)) {
-    return loop_of<NormLoops<R, kKernel / 2, kKernel % 2 == 1, kPresent>, kPath>();
   } else {
-    return nullptr;
+    constexpr bool kMatrix = kKernel % 2 == 1;
+    constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
+    if constexpr (!detail::has_pass<R>(kKernel / 2, kMatrix, kFitting)) {
+      return nullptr;
+    } else {
+      return loop_of<NormLoops<R, kKernel / 2, kMatrix, kFitting>, kPath>();
+    }
   }
 }
 

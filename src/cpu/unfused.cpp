@@ -194,6 +194,7 @@ void Backend::update_norms_unfused(const Job& job) {
       pass_over_arrays(pass, *job.tensor, engine, data, numbers);
     });
     if (rule_.adds_up(pass)) norms_.between(pass, job);
+    if ((rule_.stages >> pass & 1) != 0) matrices_.stage(pass, {&job, 1});
   }
 }
 

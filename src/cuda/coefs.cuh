@@ -29,7 +29,8 @@ __device__ __noinline__ void coefs_of(const Group& group, long long group_steps,
                                       double* scalars, double* out) {
   typename R::Hyper h;
   memcpy(&h, group.hyper, sizeof h);
-  h.lr *= detail::schedule_factor(group.schedule, group_steps);
+  clock.schedule = detail::schedule_factor(group.schedule, group_steps);
+  h.lr *= clock.schedule;
   detail::CoefOf<R> k;
   if constexpr (kHasScalars<R>) {
     typename R::Scalars s;
@@ -49,7 +50,7 @@ __device__ Clock clock_of(const Step& s, unsigned tensor, int entry) {
   const long long done = per_group ? s.group_progress[s.tensors[tensor].group].steps : own;
   // Entries other than the step belong to the step that was last taken.
   const long long t = entry == 0 ? done + 1 : done > 1 ? done : 1;
-  return {static_cast<double>(t), own == 0};
+  return {static_cast<double>(t), own == 0, 1};
 }
 
 template <class R>
@@ -125,7 +126,7 @@ __device__ void advance(const Step& s) {
     const long long steps = p.steps;
     if constexpr (kHasScalars<R> && detail::counting<R>() == Counting::per_group) {
       double coef[detail::kMaxCoefs];
-      coefs_of<R>(s.groups[g], steps, {static_cast<double>(steps + 1), false}, p.scalars, coef);
+      coefs_of<R>(s.groups[g], steps, {static_cast<double>(steps + 1), false, 1}, p.scalars, coef);
     }
     p.steps = steps + 1;
   }

@@ -237,11 +237,14 @@ const void* kernel_at() {
   constexpr Path kPath = static_cast<Path>(I % kPaths);
   if constexpr (!detail::kHasNorms<R>) {
     return reinterpret_cast<const void*>(&update<R, kKernel, kPresent, kPath>);
-  } else if constexpr (detail::has_pass<R>(kKernel / 2, kKernel % 2 == 1, kPresent)) {
-    return reinterpret_cast<const void*>(
-        &norm_pass<R, kKernel / 2, kKernel % 2 == 1, kPresent, kPath>);
   } else {
-    return nullptr;  // there is nothing to do
+    constexpr bool kMatrix = kKernel % 2 == 1;
+    constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
+    if constexpr (!detail::has_pass<R>(kKernel / 2, kMatrix, kFitting)) {
+      return nullptr;  // there is nothing to do
+    } else {
+      return reinterpret_cast<const void*>(&norm_pass<R, kKernel / 2, kMatrix, kFitting, kPath>);
+    }
   }
 }
 

@@ -56,7 +56,7 @@ std::vector<Field> arrays_of(const Rule& rule, const Slot& s) {
         {key_of(s, what), dtype, shape, data, static_cast<size_t>(n) * io::dtype_size(dtype)});
   };
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
-    if (s.tensor.present >> j & 1) {
+    if ((s.tensor.present >> j & 1) != 0 && !rule.info.states[j].scratch) {
       add(rule.info.states[j].name, dtype_name(s.tensor.state_storage[j]), s.tensor.state[j],
           state_shape(rule.info, rule.info.states[j], s.param.shape));
     }

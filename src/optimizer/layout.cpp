@@ -30,12 +30,6 @@ int64_t element_count(const Param& p) {
   return n;
 }
 
-View view_of(const Rule& rule, const Param& p, int64_t n) {
-  if (rule.view == nullptr || n == 0) return {1, 1, n, false};
-  std::vector<long long> shape(p.shape.begin(), p.shape.end());
-  return rule.view(shape.data(), static_cast<int>(shape.size()), n);
-}
-
 Storage param_storage(const Param& p, Rounding rounding) {
   switch (p.dtype) {
     case DType::f32:
@@ -131,7 +125,7 @@ void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
     cpu::Tensor& t = slot.tensor;
     if (const size_t bytes = low_bytes(t.param_storage)) t.low = cursor.take(t.n, bytes);
     for (size_t j = 0; j < rule.states.size(); ++j) {
-      if (t.present >> j & 1) {
+      if ((t.present >> j & 1) != 0 && !rule.states[j].scratch) {
         t.state[j] =
             cursor.take(state_elements(t, rule.states[j]), element_bytes(t.state_storage[j]));
       }
@@ -140,6 +134,17 @@ void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
 }
 
 }  // namespace
+
+View view_of(const Rule& rule, const Param& p, int64_t n) {
+  if (rule.view == nullptr || n == 0) return {1, 1, n, false};
+  const std::vector<long long> shape(p.shape.begin(), p.shape.end());
+  const bool inner = p.role == Role::hidden || p.role == Role::other;
+  const View view = rule.view({shape.data(), static_cast<int>(shape.size()), n, inner});
+  if (view.misfit != nullptr) {
+    refuse(p, fmt::format("shape [{}]: {}", fmt::join(p.shape, ", "), view.misfit));
+  }
+  return view;
+}
 
 int64_t state_elements(const cpu::Tensor& t, const StateInfo& s) {
   if (s.per == StatePer::element) return t.n;

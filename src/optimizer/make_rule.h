@@ -102,6 +102,12 @@ void add_norms(Rule& rule) {
   rule.reference_between = between_of<R, Bounded>;
   rule.unfused_pass_f32 = unfused_pass_of<R, float>;
   rule.unfused_pass_f64 = unfused_pass_of<R, double>;
+  if constexpr (kHasStages<R>) {
+    rule.stages = R::stages;
+    rule.stage = [](int pass, Linear& on, const double* hyper, Clock clock) {
+      R::stage(pass, on, hyper_of<R>(hyper), clock);
+    };
+  }
   static_assert(pass_count<R>() <= kMaxPasses && sum_count<R>() <= kMaxSums);
   static_assert(R::values.tensor <= kMaxTensorValues && R::values.row <= kMaxRowValues &&
                 R::values.column <= kMaxColumnValues);
@@ -145,10 +151,11 @@ RuleInfo info_of() {
                           split_choices(k.choices)});
   }
   for (const State& s : R::states) {
-    info.states.push_back({s.name, s.sign == Sign::nonneg, s.exact || s.per != Per::element,
+    info.states.push_back({s.name, s.sign == Sign::nonneg, s.exact || s.scratch || s.per != Per::element,
                            s.when ? s.when : "", static_cast<StatePer>(s.per),
                            s.only != Only::vectors,
-                           s.only != Only::matrices && s.per == Per::element, s.optional()});
+                           s.only != Only::matrices && s.per == Per::element, s.optional(),
+                           s.scratch});
   }
   for (int e = 0; e < entry_count<R>(); ++e) info.entries.emplace_back(entry_at<R>(e).name);
   if constexpr (requires { R::keeps_dims; }) info.keeps_dims = R::keeps_dims;

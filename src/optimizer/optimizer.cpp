@@ -41,6 +41,11 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
       options(checked(opts)),
       backend(rule, opts.threads) {
   if (options.device.kind == Device::Kind::cpu) return;
+  if (rule.stages != 0) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} on {}: steps with products of matrices run on the CPU only so far",
+                            rule.info.name, to_string(options.device)));
+  }
   cuda::require_device(options.device.index);
   cuda = std::make_unique<cuda::Engine>(rule, options, slots, groups);
 }
@@ -165,9 +170,13 @@ void Optimizer::Impl::change(size_t g, size_t knob, double value) {
     now = value;
     return;
   }
-  const unsigned before = rule.active_passes(groups[g].hyper.data());
+  const auto passes = [&] {
+    const double* hyper = groups[g].hyper.data();
+    return std::pair(rule.active_passes(hyper, false), rule.active_passes(hyper, true));
+  };
+  const auto before = passes();
   const double old = std::exchange(now, value);
-  if (rule.active_passes(groups[g].hyper.data()) == before) return cuda->group_changed(g);
+  if (passes() == before) return cuda->group_changed(g);
   now = old;
   pull();
   now = value;
@@ -263,7 +272,7 @@ std::vector<StateView> Optimizer::states(size_t i) const {
   const Slot& s = impl_->slot_at(i);
   std::vector<StateView> out;
   for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
-    if (!(s.tensor.present >> j & 1)) continue;
+    if (!(s.tensor.present >> j & 1) || impl_->rule.info.states[j].scratch) continue;
     const cpu::Storage f = s.tensor.state_storage[j];
     const DType type = f == cpu::Storage::f64   ? DType::f64
                        : f == cpu::Storage::f32 ? DType::f32
@@ -313,7 +322,7 @@ int64_t Optimizer::bytes_per_step() const {
       per_element = bytes_of_pass(s, {~0u, m.rule.entries[0].writes}, m.rule.info.states);
     }
     const unsigned active =
-        m.rule.passes.empty() ? 0 : m.rule.active_passes(m.groups[s.group].hyper.data());
+        m.rule.active_passes(m.groups[s.group].hyper.data(), s.tensor.view.matrix);
     for (size_t p = 0; p < m.rule.passes.size(); ++p) {
       if ((active >> p & 1) == 0) continue;
       per_element += bytes_of_pass(s, m.rule.passes[p], m.rule.info.states);

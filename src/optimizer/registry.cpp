@@ -95,12 +95,14 @@ unsigned Rule::present_states(const double* hyper) const {
   return present;
 }
 
-unsigned Rule::active_passes(const double* hyper) const {
+unsigned Rule::active_passes(const double* hyper, bool matrix) const {
   unsigned active = 0;
   for (size_t p = 0; p < passes.size(); ++p) {
     const auto set = [&](const char* knob) { return hyper[info.knob(knob)] != 0; };
     if (passes[p].when != nullptr && !set(passes[p].when)) continue;
     if (passes[p].unless != nullptr && set(passes[p].unless)) continue;
+    const Only only = passes[p].only;
+    if (only != Only::any && (only == Only::matrices) != matrix) continue;
     active |= 1u << p;
   }
   return active;

@@ -6,6 +6,7 @@
 
 #include "core/array.h"
 #include "core/bounded.h"
+#include "core/matrices.h"
 #include "core/traits.h"
 #include "cpu/kernel.h"
 #include "gallop/rules.h"
@@ -42,7 +43,7 @@ struct Rule {
   std::vector<Pass> passes;
   std::vector<Sum> sums;
   Values values{0, 0, 0};
-  View (*view)(const long long* shape, int dims, long long elements) = nullptr;
+  View (*view)(Form form) = nullptr;
   void (*between)(int pass, Vectors<double>& v, const double* coef) = nullptr;
   void (*reference_pass)(int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
                          const double* coef, const Seen<Bounded>& x, Bounded* sums) = nullptr;
@@ -53,12 +54,16 @@ struct Rule {
                            const cpu::Array<double>* coef, const Seen<cpu::Array<double>>& x,
                            cpu::Array<double>* sums) = nullptr;
   void (*reference_between)(int pass, Vectors<Bounded>& v, const double* coef) = nullptr;
+  // Of rules over matrices: see core/matrices.h.
+  unsigned stages = 0;
+  void (*stage)(int pass, Linear& on, const double* hyper, Clock clock) = nullptr;
 
   std::vector<const cpu::RuleKernels*> cpu;  // by instruction set
   const cuda::RuleKernels* cuda = nullptr;   // built without
 
   unsigned present_states(const double* hyper) const;  // bit j: state j is kept
-  unsigned active_passes(const double* hyper) const;   // bit P: pass P is run
+  // Bit P: pass P is run, on matrices or on vectors.
+  unsigned active_passes(const double* hyper, bool matrix) const;
   bool adds_up(int pass) const;                        // whether the pass has sums
   int variant_of(unsigned present) const;              // which choice of optional states
   cpu::Kernel cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const;

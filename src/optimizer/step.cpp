@@ -86,7 +86,7 @@ void Optimizer::Impl::find_coefs(size_t index, int entry) {
   // Entries other than the step belong to the step that was last taken.
   const int64_t done = per_group ? g.steps : s.steps;
   const Clock clock{static_cast<double>(entry == 0 ? done + 1 : std::max<int64_t>(done, 1)),
-                    s.steps == 0};
+                    s.steps == 0, 1};
   const Scalars& before = per_group ? g.scalars : s.scalars;
   for (size_t c = coefs.size(); c-- > group_coefs[s.group];) {
     if (coefs[c].clock.t == clock.t && coefs[c].clock.first == clock.first &&
@@ -96,6 +96,7 @@ void Optimizer::Impl::find_coefs(size_t index, int entry) {
     }
   }
   Coefs fresh{clock, before, before, {}};
+  fresh.clock.schedule = schedule_factor(g.options.schedule, g.steps);
   compute_coefs(g, fresh);
   chosen_coefs.push_back(static_cast<uint32_t>(coefs.size()));
   coefs.push_back(fresh);
@@ -116,10 +117,11 @@ void Optimizer::Impl::make_jobs(int entry, bool with_grad) {
       }
     }
     if (std::isinf(limit)) scale *= std::exchange(factor, 1);
-    const double* coef = chosen_coefs.empty() ? nullptr : coefs[chosen_coefs[i]].values.data();
+    const Coefs* coef = chosen_coefs.empty() ? nullptr : &coefs[chosen_coefs[i]];
     const Bits64 key = combine(combine(options.seed, s.id), static_cast<Bits64>(s.steps));
-    const unsigned passes = rule.passes.empty() ? 0 : rule.active_passes(g.hyper.data());
-    jobs.push_back({&s.tensor, coef, scale, limit, factor, key, passes});
+    const unsigned passes = rule.active_passes(g.hyper.data(), s.tensor.view.matrix);
+    jobs.push_back({&s.tensor, coef == nullptr ? nullptr : coef->values.data(), scale, limit,
+                    factor, key, passes, g.hyper.data(), coef == nullptr ? Clock{} : coef->clock});
   }
 }
 
@@ -221,7 +223,8 @@ void Optimizer::end_step() {
   for (size_t i = 0; i < m.slots.size(); ++i) m.slots[i].steps += std::exchange(m.updated[i], 0);
   for (Group& g : m.groups) {
     if (m.rule.info.counts_per_group) {
-      Coefs c{{static_cast<double>(g.steps + 1), false}, g.scalars, g.scalars, {}};
+      const double factor = schedule_factor(g.options.schedule, g.steps);
+      Coefs c{{static_cast<double>(g.steps + 1), false, factor}, g.scalars, g.scalars, {}};
       m.compute_coefs(g, c);
       g.scalars = c.after;
     }

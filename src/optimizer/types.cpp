@@ -17,6 +17,8 @@ constexpr std::array<std::string_view, 4> kRoundings = {"nearest", "stochastic",
                                                         "remainder"};
 constexpr std::array<std::string_view, 2> kStateFormats = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 3> kModes = {"unfused", "single", "multi"};
+constexpr std::array<std::string_view, 6> kRoles = {"other", "embedding", "norm",
+                                                    "bias",  "head",      "hidden"};
 
 template <class Enum, size_t N>
 Enum parse(std::string_view what, const std::array<std::string_view, N>& names,
@@ -36,6 +38,7 @@ std::string_view to_string(DType t) { return kDTypes[static_cast<size_t>(t)]; }
 std::string_view to_string(Rounding r) { return kRoundings[static_cast<size_t>(r)]; }
 std::string_view to_string(StateFormat f) { return kStateFormats[static_cast<size_t>(f)]; }
 std::string_view to_string(Mode m) { return kModes[static_cast<size_t>(m)]; }
+std::string_view to_string(Role r) { return kRoles[static_cast<size_t>(r)]; }
 
 DType parse_dtype(std::string_view s) { return parse<DType>("dtype", kDTypes, s); }
 Rounding parse_rounding(std::string_view s) { return parse<Rounding>("rounding", kRoundings, s); }
@@ -43,6 +46,7 @@ StateFormat parse_state_format(std::string_view s) {
   return parse<StateFormat>("state format", kStateFormats, s);
 }
 Mode parse_mode(std::string_view s) { return parse<Mode>("mode", kModes, s); }
+Role parse_role(std::string_view s) { return parse<Role>("role", kRoles, s); }
 
 std::string to_string(Device d) {
   return d.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", d.index);

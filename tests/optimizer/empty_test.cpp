@@ -88,9 +88,12 @@ TEST(Empty, TensorWithoutDimensionsHasOneElement) {
   for (const Variant& v : variants()) {
     SCOPED_TRACE(v.name);
     float scalar = 1, vector = 1, grad = 0.5f;
+    const auto of = [&](const std::vector<int64_t>& shape, float* data) {
+      return Param{"p", shape, data, &grad, DType::f32, DType::f32, Role::bias};
+    };
     Optimizer zero_d(v.rule), one_d(v.rule);
-    zero_d.add_group({{"p", {}, &scalar, &grad}}, group_of(v));
-    one_d.add_group({{"p", {1}, &vector, &grad}}, group_of(v));
+    zero_d.add_group({of({}, &scalar)}, group_of(v));
+    one_d.add_group({of({1}, &vector)}, group_of(v));
     for (int k = 0; k < 3; ++k) {
       zero_d.step();
       one_d.step();
@@ -101,7 +104,7 @@ TEST(Empty, TensorWithoutDimensionsHasOneElement) {
     const Folder folder;
     zero_d.save(folder / "checkpoint");
     Optimizer loaded(v.rule);
-    loaded.add_group({{"p", {}, &scalar, &grad}}, group_of(v));
+    loaded.add_group({of({}, &scalar)}, group_of(v));
     loaded.load(folder / "checkpoint");
     loaded.step();
     one_d.step();

@@ -65,6 +65,11 @@ inline std::vector<int64_t> shape_of(int64_t n) {
   return {n};
 }
 
+// Rules over matrices refuse a vector that does not say what it is.
+inline Role role_of(const std::vector<int64_t>& shape) {
+  return shape.size() < 2 ? Role::bias : Role::hidden;
+}
+
 // Every rule, with every subset of its optional states.
 inline std::vector<Variant> variants() {
   std::vector<Variant> out;
@@ -173,7 +178,8 @@ class World {
         Buffer& d = grads.emplace_back(s.formats.grad, n, unaligned, s.device);
         p.fill_normal(params.size(), 1);
         added.push_back({std::string("p").append(std::to_string(params.size() - 1)), shape_of(n),
-                         p.data(), d.data(), s.formats.param, s.formats.grad, Role::other});
+                         p.data(), d.data(), s.formats.param, s.formats.grad,
+                         role_of(shape_of(n))});
       }
       GroupOptions group = s.group;
       group.hyper = s.variant.hyper;

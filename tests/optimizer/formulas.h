@@ -35,7 +35,7 @@ class Beside {
     GroupOptions options = group;
     options.hyper = hyper;
     optimizer.add_group(
-        {{"p", {kSize}, data_.data(), grad_.data(), DType::f64, DType::f64, Role::other}}, options);
+        {{"p", {kSize}, data_.data(), grad_.data(), DType::f64, DType::f64, Role::bias}}, options);
   }
 
   // New gradients; one of them is zero.

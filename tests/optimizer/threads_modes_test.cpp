@@ -155,7 +155,7 @@ TEST(Execution, ShardsDrawTheSameRandomBitsAsTheWhole) {
     group.rounding = f.rounding;
     group.state = f.state;
     shard.add_group(
-        {{"p5", shape_of(1003), data.data(), grad.data(), f.param, f.grad, Role::other}}, group);
+        {{"p5", shape_of(1003), data.data(), grad.data(), f.param, f.grad, Role::hidden}}, group);
     shard.set(0, "lr", whole.optimizer.get(1, "lr"));
     for (uint64_t k = 0; k < 3; ++k) {
       whole.fill_grads(k);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// What a rule over matrices declares besides its passes (see core/norms.h):
+//
+// - states[] marked scratch: arrays that live for one step, which passes fill and read
+// - stages: bit P: after pass P, and what is made of its sums, stage(P, on, h, clock) is called
+//
+// A stage says what is done with all matrices of one shape; `on` does it, on any device. Planes are
+// named by the index of their state, which is scratch or exact.
+#pragma once
+
+#include "core/norms.h"
+
+namespace gallop {
+
+class Linear {
+ public:
+  virtual ~Linear() = default;
+
+  // Squares over the shorter side of a plane's matrices, symmetric, forgotten after the stage.
+  enum Square { first, second };
+
+  // X_r = X_r * (number `value` of row r)
+  virtual void scale_rows(int plane, int value) = 0;
+  // S = X X^T, or X^T X where that is smaller
+  virtual void gram(Square s, int plane) = 0;
+  // S = b A + c A A
+  virtual void polynomial(Square s, double b, double c, Square a) = 0;
+  // X = x X + S X, or x X + X S
+  virtual void apply(int plane, double x, Square s) = 0;
+};
+
+}  // namespace gallop
