@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/nvml.h"
 #include "bench/step_bench.h"
+#include "blas/blas.h"
 #include "cli/common.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
@@ -58,6 +59,7 @@ lab::Table describe(const Where& where, bool measure) {
   add("isas in this build", fmt::format("{}", fmt::join(isas, ", ")));
   const int threads = where.threads > 0 ? where.threads : cpu::default_threads();
   add("threads", fmt::format("{}", threads));
+  add("blas", blas::describe());
   add("os", fmt::format("{}, {}", m.os, m.kernel));
   add("compiler", m.compiler);
   if (!m.governor.empty()) add("governor", m.governor);

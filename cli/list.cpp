@@ -74,11 +74,13 @@ lab::Table in_full(const std::string& name) {
   }
   table.notes.push_back("formula: " + info.formula);
   for (const StateInfo& s : info.states) {
-    const char* of = s.per == StatePer::row      ? ", one for each row of a matrix"
-                     : s.per == StatePer::column ? ", one for each column of a matrix"
-                     : !s.of_vectors             ? ", of matrices only"
-                     : !s.of_matrices            ? ", of vectors only"
-                                                 : "";
+    const char* of = s.per == StatePer::row           ? ", one for each row of a matrix"
+                     : s.per == StatePer::column      ? ", one for each column of a matrix"
+                     : s.per == StatePer::row_pair    ? ", a square over the rows of a matrix"
+                     : s.per == StatePer::column_pair ? ", a square over the columns of a matrix"
+                     : !s.of_vectors                  ? ", of matrices only"
+                     : !s.of_matrices                 ? ", of vectors only"
+                                                      : "";
     if (s.scratch) continue;
     table.notes.push_back(fmt::format("state {}: {}{}{}{}", s.name,
                                       s.nonneg ? "never negative" : "any sign",

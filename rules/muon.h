@@ -102,9 +102,9 @@ struct Muon {
     constexpr int kUpdate = 1;
     on.scale_rows(kUpdate, 0);
     for (int i = 0; i < static_cast<int>(h.ns_steps); ++i) {
-      on.gram(Linear::first, kUpdate);
-      on.polynomial(Linear::second, h.b, h.c, Linear::first);
-      on.apply(kUpdate, h.a, Linear::second);
+      on.gram(Linear::square1, kUpdate);
+      on.polynomial(Linear::square2, h.b, h.c, Linear::square1);
+      on.apply(kUpdate, h.a, Linear::square2);
     }
   }
 };

@@ -16,7 +16,7 @@ struct KnobInfo {
   std::vector<std::string> choices;  // when not empty, the value is an index into them
 };
 
-enum class StatePer { element, row, column };
+enum class StatePer { element, row, column, row_pair, column_pair };
 
 struct StateInfo {
   std::string name;
@@ -27,6 +27,7 @@ struct StateInfo {
   bool of_matrices = true, of_vectors = true;  // for which tensors it is kept
   bool optional = false;                       // not for every group
   bool scratch = false;                        // not kept: lives for one step
+  bool basis = false;                          // orthonormal rows, not the only ones that are right
 };
 
 struct RuleInfo {

@@ -154,7 +154,7 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
   StepContender plain = c;  // clipping and zeroing have tests of their own
   plain.clip_norm = 0;
   plain.zero_grad = false;
-  if (rule.clip != nullptr) plain.hyper.emplace_back("max_grad_norm", 0);
+  for (const auto& other : check::judgeable(rule)) plain.hyper.push_back(other);
   std::vector<double> hyper;
   for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
   for (const auto& [name, value] : plain.hyper) {

@@ -41,9 +41,8 @@ struct Errors {
     const double error = std::abs(got - want);
     absolute = std::max(absolute, error);
     if (want != 0) relative = std::max(relative, error / std::abs(want));
-    judge(error / (kRelative * std::abs(want) + kAbsolute), [&] {
-      return fmt::format("{} is {:.9g}, recorded {:.9g}", what, got, want);
-    });
+    judge(error / (kRelative * std::abs(want) + kAbsolute),
+          [&] { return fmt::format("{} is {:.9g}, recorded {:.9g}", what, got, want); });
   }
   void add_change(const std::string& what, const float* before, const float* got,
                   const std::vector<float>& want) {
@@ -57,9 +56,8 @@ struct Errors {
     whole = true;
     const double share = error == 0 ? 0 : std::sqrt(error / change);
     relative = std::max(relative, share);
-    judge(share / kWhole, [&] {
-      return fmt::format("{}: its change is off by {:.3g} of its norm", what, share);
-    });
+    judge(share / kWhole,
+          [&] { return fmt::format("{}: its change is off by {:.3g} of its norm", what, share); });
   }
   template <class Describe>
   void judge(double ratio, Describe describe) {

@@ -12,17 +12,25 @@ namespace gallop::check {
 class PlainLinear final : public Linear {
  public:
   using Numbers = std::vector<double>;
-  // planes[j]: state j, one value per element; rows[v]: number v of every row.
+  // planes[j]: state j, one value per element, or per pair of rows or columns; empty if it is not
+  // there. rows[v]: number v of every row.
   PlainLinear(const View& view, std::vector<Numbers>& planes, const std::vector<Numbers>& rows);
 
   void scale_rows(int plane, int value) override;
   void gram(Square s, int plane) override;
   void polynomial(Square s, double b, double c, Square a) override;
   void apply(int plane, double x, Square s) override;
+  void add_grams(Sides g, int plane, double weight) override;
+  void eigenbases(Sides b, Sides g) override;
+  void refine_bases(Sides b, Sides g, int plane) override;
+  void rotate(int plane, Sides b, bool back) override;
 
  private:
   // The whole plane's matrices, each with its shorter side first.
   std::vector<Numbers> short_first(int plane) const;
+  // f(square of g, square of b, first element of the plane's matrix, length of the side, left)
+  template <class F>
+  void for_sides(Sides g, Sides b, F f);
 
   View view_;
   std::vector<Numbers>& planes_;

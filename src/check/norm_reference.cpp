@@ -49,7 +49,13 @@ struct Whole {
     vectors.resize(rule.info.states.size());
     for (size_t j = 0; j < vectors.size(); ++j) {
       const StatePer per = rule.info.states[j].per;
-      if (per != StatePer::element) vectors[j].resize(at(per == StatePer::row ? rows : columns));
+      if (per == StatePer::element || !v.matrix) continue;
+      if ((per == StatePer::row_pair && !v.left) || (per == StatePer::column_pair && !v.right)) {
+        continue;
+      }
+      const int64_t side = per == StatePer::row || per == StatePer::row_pair ? v.rows : v.columns;
+      const bool pair = per == StatePer::row_pair || per == StatePer::column_pair;
+      vectors[j].resize(at(v.batches * side * (pair ? side : 1)));
     }
   }
 
@@ -96,12 +102,14 @@ struct Whole {
   }
 };
 
-// What a stage makes of the planes among `all`; their elements come out exact, and are judged as a
-// whole (see Reference::judge_matrix).
-void run_stage(const Rule& rule, int pass, const Whole& whole, const std::vector<double>& hyper,
+// What a stage makes of the planes among `all` and of the squares; they come out exact, and are
+// judged as a whole.
+void run_stage(const Rule& rule, int pass, Whole& whole, const std::vector<double>& hyper,
                Clock clock, Numbers& all, size_t width) {
   std::vector<PlainLinear::Numbers> planes(width - 1), rows;
   for (size_t j = 0; j + 1 < width; ++j) {
+    for (const Bounded& b : whole.vectors[j]) planes[j].push_back(b.value);
+    if (rule.info.states[j].per != StatePer::element) continue;
     planes[j].resize(at(whole.n));
     for (size_t i = 0; i < at(whole.n); ++i) planes[j][i] = all[i * width + 1 + j].value;
   }
@@ -111,8 +119,14 @@ void run_stage(const Rule& rule, int pass, const Whole& whole, const std::vector
   PlainLinear on(whole.view, planes, rows);
   rule.stage(pass, on, hyper.data(), clock);
   for (size_t j = 0; j + 1 < width; ++j) {
-    if (!rule.info.states[j].scratch) continue;
-    for (size_t i = 0; i < at(whole.n); ++i) all[i * width + 1 + j] = Bounded::exact(planes[j][i]);
+    for (size_t i = 0; i < whole.vectors[j].size(); ++i) {
+      whole.vectors[j][i] = Bounded::exact(planes[j][i]);
+    }
+    if (rule.info.states[j].per != StatePer::element) continue;
+    for (size_t i = 0; i < at(whole.n); ++i) {
+      Bounded& to = all[i * width + 1 + j];
+      if (to.value != planes[j][i]) to = Bounded::exact(planes[j][i]);
+    }
   }
 }
 
@@ -127,7 +141,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
   wanted_vectors_.clear();
   judged_whole_ = false;
   if (n == 0) return;
-  Whole whole(rule_, view_of(rule_, p, n), n);
+  Whole whole(rule_, view_of(rule_, p, n, hyper_.data()), n);
   const bool wide = formats_.param == DType::f64;
 
   Numbers all(at(n) * width, Bounded::exact(0));

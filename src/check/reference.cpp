@@ -143,7 +143,7 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
     for (size_t j = 0; j + 1 < width && view < views.size(); ++j) {
       if (views[view].name != rule_.info.states[j].name) continue;
       const StateView& v = views[view++];
-      if (!has_values(j)) continue;
+      if (!has_values(j) || after_stage(j)) continue;
       const double state = read_element(v.data, v.dtype, element);
       const bool random = v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
       note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
@@ -154,12 +154,20 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
                          : optimizer.options().device.kind == Device::Kind::cpu ? kWhole32
                                                                                 : kWhole16;
     const double off = std::sqrt(error), most = share * std::sqrt(change) + std::sqrt(allowed);
-    note(std::isnan(off) ? kInfinity : off / most, "norm of the parameter's change, error", 0, off,
-         most);
+    note(std::isnan(off) ? kInfinity
+         : off == 0      ? 0
+                         : off / most,
+         "error of the parameter's change, norm", 0, off, most);
+    for (const StateView& v : views) {
+      for (size_t j = 0; j + 1 < width; ++j) {
+        if (v.name != rule_.info.states[j].name || !after_stage(j)) continue;
+        note(judge_whole(v, j, share), v.name + ", norm of its error over its bound", 0, 1, 1);
+      }
+    }
   }
   for (const StateView& v : views) {
     for (size_t j = 0; j < wanted_vectors_.size(); ++j) {
-      if (has_values(j) || v.name != rule_.info.states[j].name) continue;
+      if (has_values(j) || after_stage(j) || v.name != rule_.info.states[j].name) continue;
       for (int64_t i = 0; i < v.size; ++i) {
         const Bounded& want = wanted_vectors_[j][static_cast<size_t>(i)];
         const double got = read_element(v.data, v.dtype, i);
@@ -170,7 +178,34 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
   return worst;
 }
 
+bool Reference::after_stage(size_t j) const {
+  if (!judged_whole_) return false;
+  const int first = __builtin_ctz(rule_.stages);
+  for (size_t p = static_cast<size_t>(first) + 1; p < rule_.passes.size(); ++p) {
+    if (rule_.passes[p].writes >> j & 1) return true;
+  }
+  return rule_.info.states[j].per == StatePer::row_pair ||
+         rule_.info.states[j].per == StatePer::column_pair;
+}
+
 bool Reference::has_values(size_t j) const { return rule_.info.states[j].per == StatePer::element; }
+
+// A basis may have other signs, and what is turned by it with them.
+double Reference::judge_whole(const StateView& v, size_t j, double share) const {
+  if (rule_.info.states[j].basis) return 0;
+  const size_t width = 1 + rule_.info.states.size();
+  double error = 0, norm = 0;
+  const Bounded* want = wanted_.data();
+  for (int64_t i = 0; i < v.size; want += width) {
+    const double value =
+        has_values(j) ? want[1 + j].value : wanted_vectors_[j][static_cast<size_t>(i)].value;
+    error += std::pow(std::abs(read_element(v.data, v.dtype, i)) - std::abs(value), 2);
+    norm += value * value;
+    i = has_values(j) ? next_judged(i, v.size) : i + 1;
+  }
+  if (std::isnan(error)) return kInfinity;
+  return error == 0 ? 0 : std::sqrt(error) / (share * std::sqrt(norm));
+}
 
 void Reference::advance() {
   double coef[detail::kMaxCoefs];

@@ -35,10 +35,13 @@ class Reference {
  private:
   void expect(int entry, Clock clock, const Optimizer& optimizer, size_t param, const void* grad);
   void expect_norms(const double* coef, const Optimizer& optimizer, size_t param, const void* grad);
-  bool has_values(size_t j) const;  // state j has one value per element
+  bool has_values(size_t j) const;   // state j has one value per element
+  bool after_stage(size_t j) const;  // state j comes of products of matrices
   static int64_t next_judged(int64_t i, int64_t n);
   double value_before(const Optimizer& o, size_t param, int64_t i) const;
   double judge(double got, const Bounded& want, DType type, bool stochastic) const;
+  // The same for all of a state that comes of products, which may be off by `share` of its norm.
+  double judge_whole(const StateView& v, size_t j, double share) const;
   // How far an element may be from what is wanted.
   double bound(const Bounded& want, DType type, bool stochastic) const;
 

@@ -47,8 +47,7 @@ std::vector<Variant> variants_of(const Rule& rule) {
     }
     // Decay must be seen to work, also where it is off by default.
     if (rule.info.knob("weight_decay") >= 0) v.hyper.emplace_back("weight_decay", 0.05);
-    // Clipping is the optimizer's, and has tests of its own.
-    if (rule.clip != nullptr) v.hyper.emplace_back("max_grad_norm", 0);
+    for (const auto& other : judgeable(rule)) v.hyper.push_back(other);
     out.push_back(std::move(v));
   }
   return out;
@@ -192,6 +191,16 @@ class ForcedIsa {
 };
 
 }  // namespace
+
+Hyper judgeable(const Rule& rule) {
+  Hyper out;
+  // Clipping is the optimizer's, and has tests of its own.
+  if (rule.clip != nullptr) out.emplace_back("max_grad_norm", 0);
+  // After a product of matrices, an element that should be nearly zero is as good as random, and
+  // so is what it is when divided by its size.
+  if (rule.stages != 0) out.emplace_back("eps", 1e-3);
+  return out;
+}
 
 std::regex parse_pattern(const std::string& text) {
   try {

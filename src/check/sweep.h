@@ -7,8 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "gallop/types.h"
+#include "gallop/optimizer.h"
 #include "lab/row.h"
+
+namespace gallop {
+struct Rule;
+}
 
 namespace gallop::check {
 
@@ -21,6 +25,9 @@ struct Formats {
   StateFormat state;
   Rounding state_rounding;
 };
+
+// Hyper-parameters with which a rule's result can be foretold.
+Hyper judgeable(const Rule& rule);
 
 std::string to_string(const Formats& f);
 std::vector<Formats> all_formats();

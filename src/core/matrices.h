@@ -17,7 +17,12 @@ class Linear {
   virtual ~Linear() = default;
 
   // Squares over the shorter side of a plane's matrices, symmetric, forgotten after the stage.
-  enum Square { first, second };
+  enum Square { square1, square2 };
+
+  // States per pair of rows and per pair of columns; a side that has none is left as it is.
+  struct Sides {
+    int left, right;
+  };
 
   // X_r = X_r * (number `value` of row r)
   virtual void scale_rows(int plane, int value) = 0;
@@ -27,6 +32,16 @@ class Linear {
   virtual void polynomial(Square s, double b, double c, Square a) = 0;
   // X = x X + S X, or x X + X S
   virtual void apply(int plane, double x, Square s) = 0;
+
+  // G = (1 - weight) G + weight X X^T; on the right, X^T X
+  virtual void add_grams(Sides g, int plane, double weight) = 0;
+  // B = the eigenvectors of G, one a row, the largest eigenvalue's first
+  virtual void eigenbases(Sides b, Sides g) = 0;
+  // One step of orthogonal iteration: B's rows sorted by b G b^T, the largest first, and the plane's
+  // rows and columns with them; then B = orthonormal rows of B G
+  virtual void refine_bases(Sides b, Sides g, int plane) = 0;
+  // X = L X R^T; back: X = L^T X R
+  virtual void rotate(int plane, Sides b, bool back) = 0;
 };
 
 }  // namespace gallop

@@ -3,7 +3,7 @@
 //
 // - sums[]: what a pass adds up, over the tensor, or for every row, or for every column
 // - passes[]: what each pass reads and writes
-// - view(form): the tensor as matrices, one after the other
+// - view(form) or view(form, hyper): the tensor as matrices, one after the other
 // - values: how many numbers between() hands to the later passes
 // - pass<P, Matrix>(p, g, s, k, x, sum): one element; x holds those numbers, sum takes the summands
 // - between<P>(v, k): after pass P, once per tensor, from sums to numbers (v)
@@ -36,7 +36,7 @@ struct Pass {
 // What a rule is told of a tensor. inner: its role is not that of an embedding, a head, a norm or a
 // bias.
 struct Form {
-  const long long* shape;
+  const long* shape;
   int dims;
   long long n;
   bool inner;
@@ -47,7 +47,8 @@ struct Form {
 struct View {
   long long batches, rows, columns;
   bool matrix;
-  const char* misfit = nullptr;  // why the rule is not for such a tensor
+  bool left = true, right = true;  // which sides have states per pair of rows, of columns
+  const char* misfit = nullptr;    // why the rule is not for such a tensor
 };
 
 // How many numbers the passes are given: of the tensor, of each row, of each column.
@@ -56,9 +57,9 @@ struct Values {
 };
 
 namespace detail {
-inline constexpr int kMaxStates = 6;
+inline constexpr int kMaxStates = 8;
 inline constexpr int kMaxTensorValues = 4, kMaxRowValues = 2, kMaxColumnValues = 2;
-inline constexpr int kMaxPasses = 4, kMaxSums = 4;
+inline constexpr int kMaxPasses = 6, kMaxSums = 4;
 }  // namespace detail
 
 // The numbers for one element.

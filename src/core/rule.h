@@ -17,7 +17,7 @@ namespace gallop {
 enum class Sign { any, nonneg };
 
 // What a state has one value for, and for which tensors it is kept (see core/norms.h).
-enum class Per { element, row, column };
+enum class Per { element, row, column, row_pair, column_pair };
 enum class Only { any, matrices, vectors };
 
 // A state starts at zero.
@@ -29,6 +29,7 @@ struct State {
   Per per = Per::element;      // rows and columns are those of matrices, and always exact
   Only only = Only::any;
   bool scratch = false;  // lives for one step: see core/matrices.h
+  bool basis = false;    // orthonormal rows; not the only ones that are right
 
   // Whether kernels are compiled with it and without.
   constexpr bool optional() const { return per == Per::element && when != nullptr; }

@@ -53,7 +53,8 @@ class Matrices {
     void operator()(void* p) const;
   };
   std::unique_ptr<std::byte, Free> scratch_;
-  std::byte* rest_ = nullptr;  // of scratch_: what the batch's planes leave
+  // Of scratch_: the plane that the next product goes to, and what the batch's planes leave.
+  std::byte *spare_ = nullptr, *rest_ = nullptr;
 };
 
 }  // namespace gallop::cpu

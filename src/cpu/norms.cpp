@@ -12,6 +12,8 @@ namespace {
 // Large enough that adding the units up is nothing beside the passes.
 constexpr Index kUnitElements = 1 << 16, kUnitRows = 64;
 
+bool is_vector(StatePer per) { return per == StatePer::row || per == StatePer::column; }
+
 Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
 // Column sums are kept for each unit: few rows a unit would make them as large as the tensor.
@@ -54,7 +56,7 @@ void Norms::reserve(std::span<const Tensor* const> tensors) {
     p.columns = places.take(sums * columns);
     for (size_t j = 0; j < rule_.info.states.size(); ++j) {
       const StatePer per = rule_.info.states[j].per;
-      if (per == StatePer::element || !v.matrix) continue;
+      if (!v.matrix || !is_vector(per)) continue;
       p.states[j] = places.take(per == StatePer::row ? rows : columns);
     }
     p.tensor_values = places.take(detail::kMaxTensorValues);
@@ -235,7 +237,7 @@ Vectors<double> Norms::vectors(const Plan& p) {
 void Norms::copy_states(const Plan& p, const Tensor& t, bool back) {
   for (size_t j = 0; j < rule_.info.states.size(); ++j) {
     const StatePer per = rule_.info.states[j].per;
-    if (per == StatePer::element || !p.view.matrix) continue;
+    if (!p.view.matrix || !is_vector(per)) continue;
     const Index n = p.view.batches * (per == StatePer::row ? p.view.rows : p.view.columns);
     double* numbers = numbers_.data() + p.states[j];
     const auto copy = [&](auto* stored) {

@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant
   const auto for_vector_states = [&](auto f) {
     for_indices<detail::kStates<R>>([&](auto j) {
       constexpr Per kPer = R::states[j].per;
-      if constexpr (kPer != Per::element) f(j, kPer == Per::row);
+      if constexpr (kPer == Per::row || kPer == Per::column) f(j, kPer == Per::row);
     });
   };
   if (vectors_change) for_vector_states([&](int j, bool row) { v.load_state(j, t, row); });

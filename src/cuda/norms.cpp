@@ -53,7 +53,8 @@ void place(const Rule& rule, NormTensor& n, Places<double>& numbers, Places<floa
   }
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
     const StatePer per = rule.info.states[j].per;
-    if (per != StatePer::element) n.states[j] = numbers.take(per == StatePer::row ? rows : columns);
+    if (per == StatePer::row) n.states[j] = numbers.take(rows);
+    if (per == StatePer::column) n.states[j] = numbers.take(columns);
   }
 }
 

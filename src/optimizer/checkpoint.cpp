@@ -36,10 +36,13 @@ std::string key_of(const Slot& s, std::string_view what) {
   return fmt::format("state.{}.{}", s.param.name, what);
 }
 
-// A state per row lacks the last dimension, one per column the last but one.
-std::vector<int64_t> state_shape(const RuleInfo& rule, const StateInfo& s,
+// A state per row lacks the last dimension, one per column the last but one. One per pair of rows
+// or columns is a square.
+std::vector<int64_t> state_shape(const RuleInfo& rule, const StateInfo& s, const View& view,
                                  std::vector<int64_t> shape) {
   if (s.per == StatePer::element) return shape;
+  if (s.per == StatePer::row_pair) return {view.batches, view.rows, view.rows};
+  if (s.per == StatePer::column_pair) return {view.batches, view.columns, view.columns};
   const auto left_out = shape.end() - (s.per == StatePer::row ? 1 : 2);
   rule.keeps_dims ? void(*left_out = 1) : void(shape.erase(left_out));
   return shape;
@@ -58,7 +61,7 @@ std::vector<Field> arrays_of(const Rule& rule, const Slot& s) {
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
     if ((s.tensor.present >> j & 1) != 0 && !rule.info.states[j].scratch) {
       add(rule.info.states[j].name, dtype_name(s.tensor.state_storage[j]), s.tensor.state[j],
-          state_shape(rule.info, rule.info.states[j], s.param.shape));
+          state_shape(rule.info, rule.info.states[j], s.tensor.view, s.param.shape));
     }
   }
   if (s.tensor.param_storage == Storage::bf16_remainder) {

@@ -99,7 +99,7 @@ struct Optimizer::Impl {
 void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
 // A parameter as the rule sees it; throws where the rule is not for such.
-View view_of(const Rule& rule, const Param& p, int64_t elements);
+View view_of(const Rule& rule, const Param& p, int64_t elements, const double* hyper);
 // How many values a state has.
 int64_t state_elements(const cpu::Tensor& t, const StateInfo& s);
 // Sets a master or remainder from the 16-bit parameter.

@@ -135,11 +135,10 @@ void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
 
 }  // namespace
 
-View view_of(const Rule& rule, const Param& p, int64_t n) {
+View view_of(const Rule& rule, const Param& p, int64_t n, const double* hyper) {
   if (rule.view == nullptr || n == 0) return {1, 1, n, false};
-  const std::vector<long long> shape(p.shape.begin(), p.shape.end());
   const bool inner = p.role == Role::hidden || p.role == Role::other;
-  const View view = rule.view({shape.data(), static_cast<int>(shape.size()), n, inner});
+  const View view = rule.view({p.shape.data(), static_cast<int>(p.shape.size()), n, inner}, hyper);
   if (view.misfit != nullptr) {
     refuse(p, fmt::format("shape [{}]: {}", fmt::join(p.shape, ", "), view.misfit));
   }
@@ -147,8 +146,20 @@ View view_of(const Rule& rule, const Param& p, int64_t n) {
 }
 
 int64_t state_elements(const cpu::Tensor& t, const StateInfo& s) {
-  if (s.per == StatePer::element) return t.n;
-  return t.view.batches * (s.per == StatePer::row ? t.view.rows : t.view.columns);
+  const View& v = t.view;
+  switch (s.per) {
+    case StatePer::element:
+      return t.n;
+    case StatePer::row:
+      return v.batches * v.rows;
+    case StatePer::column:
+      return v.batches * v.columns;
+    case StatePer::row_pair:
+      return v.batches * v.rows * v.rows;
+    case StatePer::column_pair:
+      return v.batches * v.columns * v.columns;
+  }
+  return 0;
 }
 
 void fill_low(const Slot& slot, Device device) {
@@ -184,11 +195,15 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     check_pointers(p, t.n, options.device);
     t.param = p.data;
     t.grad = p.grad;
-    t.view = view_of(erased, p, t.n);
+    t.view = view_of(erased, p, t.n, group.hyper.data());
     t.present = group.present;
     for (size_t j = 0; j < rule.states.size(); ++j) {
       const bool kept = t.view.matrix ? rule.states[j].of_matrices : rule.states[j].of_vectors;
-      if (!kept) t.present &= ~(1u << j);
+      const StatePer per = rule.states[j].per;
+      const bool side = per == StatePer::row_pair      ? t.view.left
+                        : per == StatePer::column_pair ? t.view.right
+                                                       : true;
+      if (!kept || !side) t.present &= ~(1u << j);
     }
     t.param_storage = param_storage(p, group.options.rounding);
     t.grad_storage = grad_storage(p);

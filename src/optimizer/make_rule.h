@@ -96,7 +96,13 @@ void add_norms(Rule& rule) {
   rule.passes.assign(std::begin(R::passes), std::end(R::passes));
   rule.sums.assign(std::begin(R::sums), std::end(R::sums));
   rule.values = R::values;
-  rule.view = R::view;
+  rule.view = [](Form form, const double* hyper) {
+    if constexpr (requires(typename R::Hyper h) { R::view(form, h); }) {
+      return R::view(form, hyper_of<R>(hyper));
+    } else {
+      return R::view(form);
+    }
+  };
   rule.between = between_of<R, double>;
   rule.reference_pass = reference_pass_of<R>;
   rule.reference_between = between_of<R, Bounded>;
@@ -151,11 +157,10 @@ RuleInfo info_of() {
                           split_choices(k.choices)});
   }
   for (const State& s : R::states) {
-    info.states.push_back({s.name, s.sign == Sign::nonneg, s.exact || s.scratch || s.per != Per::element,
-                           s.when ? s.when : "", static_cast<StatePer>(s.per),
-                           s.only != Only::vectors,
-                           s.only != Only::matrices && s.per == Per::element, s.optional(),
-                           s.scratch});
+    info.states.push_back(
+        {s.name, s.sign == Sign::nonneg, s.exact || s.scratch || s.per != Per::element,
+         s.when ? s.when : "", static_cast<StatePer>(s.per), s.only != Only::vectors,
+         s.only != Only::matrices && s.per == Per::element, s.optional(), s.scratch, s.basis});
   }
   for (int e = 0; e < entry_count<R>(); ++e) info.entries.emplace_back(entry_at<R>(e).name);
   if constexpr (requires { R::keeps_dims; }) info.keeps_dims = R::keeps_dims;

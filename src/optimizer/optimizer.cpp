@@ -152,7 +152,13 @@ void Optimizer::Impl::check_set(Group& group, size_t knob, double value) const {
   check_value(knob, value);
   const double before = std::exchange(group.hyper[knob], value);
   const char* why = rule.reject == nullptr ? nullptr : rule.reject(group.hyper.data());
-  const bool same_states = rule.present_states(group.hyper.data()) == group.present;
+  const bool same_states =
+      rule.present_states(group.hyper.data()) == group.present &&
+      std::all_of(group.slots.begin(), group.slots.end(), [&](size_t i) {
+        const View &now = slots[i].tensor.view,
+                   then = view_of(rule, slots[i].param, slots[i].tensor.n, group.hyper.data());
+        return now.matrix == then.matrix && now.left == then.left && now.right == then.right;
+      });
   group.hyper[knob] = before;
   const std::string& name = rule.info.name;
   if (why != nullptr) invalid(fmt::format("{}: {}", name, why));

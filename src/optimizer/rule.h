@@ -43,7 +43,7 @@ struct Rule {
   std::vector<Pass> passes;
   std::vector<Sum> sums;
   Values values{0, 0, 0};
-  View (*view)(Form form) = nullptr;
+  View (*view)(Form form, const double* hyper) = nullptr;
   void (*between)(int pass, Vectors<double>& v, const double* coef) = nullptr;
   void (*reference_pass)(int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
                          const double* coef, const Seen<Bounded>& x, Bounded* sums) = nullptr;
@@ -64,8 +64,8 @@ struct Rule {
   unsigned present_states(const double* hyper) const;  // bit j: state j is kept
   // Bit P: pass P is run, on matrices or on vectors.
   unsigned active_passes(const double* hyper, bool matrix) const;
-  bool adds_up(int pass) const;                        // whether the pass has sums
-  int variant_of(unsigned present) const;              // which choice of optional states
+  bool adds_up(int pass) const;            // whether the pass has sums
+  int variant_of(unsigned present) const;  // which choice of optional states
   cpu::Kernel cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const;
 };
 

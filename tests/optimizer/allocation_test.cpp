@@ -109,6 +109,20 @@ TEST(Allocation, StepsAfterTheFirstDoNotAllocate) {
   }
 }
 
+TEST(Allocation, NewBasesDoNotAllocate) {
+  Variant v = plain("soap");
+  v.hyper.emplace_back("precondition_frequency", 2);
+  for (const Formats& f : {kF32, kF64}) {
+    Counter counter;
+    World w(forty_tensors(v, f, Mode::multi, counter));
+    w.fill_grads(0);
+    w.optimizer.step();
+    const int64_t before = g_allocations;
+    for (int k = 0; k < 5; ++k) w.optimizer.step();
+    EXPECT_EQ(g_allocations - before, 0);
+  }
+}
+
 TEST(Allocation, FirstStepAllocatesNoState) {
   Counter counter;
   World w(forty_tensors(plain("adam"), kF32, Mode::multi, counter));
