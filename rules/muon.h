@@ -97,6 +97,7 @@ struct Muon {
     });
   }
 
+  static constexpr bool needs_matrix = true;
   static constexpr unsigned stages = 1u;
   static void stage(int, Linear& on, const Hyper& h, Clock) {
     constexpr int kUpdate = 1;

@@ -37,7 +37,8 @@ struct Soap {
       {"eps", &Hyper::eps, at_least(0)}, {"weight_decay", &Hyper::weight_decay, at_least(0)},
       {"precondition_frequency", &Hyper::precondition_frequency,
        {1, 9007199254740992.0, true, true, true}, "steps from one change of bases to the next"},
-      {"max_precond_dim", &Hyper::max_precond_dim, count(), "longer sides are not rotated"},
+      {"max_precond_dim", &Hyper::max_precond_dim, {0, 30000, true, true, true},
+       "longer sides are not rotated"},
       {"normalize_grads", &Hyper::normalize_grads, flag(), "divide N by its root mean square"},
       {"correct_bias", &Hyper::correct_bias, flag()}};
 

@@ -122,19 +122,13 @@ void gemm_of(Index m, Index n, Index k, T alpha, Factor<T> a, Factor<T> b, T bet
 template <class T>
 bool eigenvectors_of(Index size, T* a) {
   if (!library().found) return plain::eigenvectors(size, a);
-  const int n = narrow(size), ask = -1;
-  int info = 0, integers = 0;
-  T length = 0;
-  std::vector<T> values(static_cast<size_t>(n));
-  const auto call = [&](T* work, const int* lwork, int* iwork, const int* liwork) {
-    functions<T>().syevd("V", "U", &n, a, &n, values.data(), work, lwork, iwork, liwork, &info, 1,
-                         1);
-  };
-  call(&length, &ask, &integers, &ask);
-  const int lwork = static_cast<int>(length);
-  std::vector<T> work(static_cast<size_t>(lwork));
-  std::vector<int> iwork(static_cast<size_t>(integers));
-  call(work.data(), &lwork, iwork.data(), &integers);
+  // Asked how much it wants, LAPACK answers in a float, which may round it down.
+  const int n = narrow(size), length = narrow(1 + 6 * size + 2 * size * size), integers = 3 + 5 * n;
+  int info = 0;
+  std::vector<T> values(static_cast<size_t>(n)), work(static_cast<size_t>(length));
+  std::vector<int> integer_work(static_cast<size_t>(integers));
+  functions<T>().syevd("V", "U", &n, a, &n, values.data(), work.data(), &length,
+                       integer_work.data(), &integers, &info, 1, 1);
   for (Index i = 0; i < size / 2; ++i) {
     std::swap_ranges(a + i * size, a + (i + 1) * size, a + (size - 1 - i) * size);
   }

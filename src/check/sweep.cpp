@@ -105,6 +105,14 @@ void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unalig
   group.state_rounding = f.state_rounding;
   const Role role = shape.size() < 2 ? Role::bias : Role::hidden;
   optimizer.add_group({{"p", shape, param.data(), grad.data(), f.param, f.grad, role}}, group);
+  Buffer matrix(f.param, 4, false, device), matrix_grad(f.grad, 4, false, device);
+  if (v.rule->needs_matrix) {
+    matrix.fill_normal(seed, 1);
+    matrix_grad.fill_normal(seed, 1);
+    optimizer.add_group(
+        {{"matrix", {2, 2}, matrix.data(), matrix_grad.data(), f.param, f.grad, Role::hidden}},
+        group);
+  }
   Reference reference(*v.rule, f, full_hyper(v));
   const auto judge = [&](const std::string& when) {
     std::string failure;

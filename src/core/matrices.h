@@ -3,6 +3,7 @@
 //
 // - states[] marked scratch: arrays that live for one step, which passes fill and read
 // - stages: bit P: after pass P, and what is made of its sums, stage(P, on, h, clock) is called
+// - needs_matrix: the rule is pointless, and refused, where no tensor is a matrix
 //
 // A stage says what is done with all matrices of one shape; `on` does it, on any device. Planes are
 // named by the index of their state, which is scratch or exact.

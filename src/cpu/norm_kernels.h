@@ -2,6 +2,7 @@
 // The CPU loops of one pass of a rule with norms.
 #pragma once
 
+#include "cpu/decoded_block.h"
 #include "cpu/kernel.h"
 
 namespace gallop::cpu {
@@ -198,43 +199,16 @@ struct NormLoops {
     rows(streams_of<T>(a), *a.norms, a.norms->first, a.n);
   }
 
-  static Block block_of(void* data, void* low, const Codec& c, Index first, int n) {
-    return {static_cast<char*>(data) + first * c.data_bytes,
-            low == nullptr ? nullptr : static_cast<char*>(low) + first * c.low_bytes, n, 0};
-  }
-
   static void blocks(const KernelArgs& a) {
-    alignas(64) float p[kBlock], g[kBlock] = {}, s[kN][kBlock] = {};
+    DecodedBlock<kN> b;
     Streams<float> local = streams_of<float>(a);
-    local.p = p;
-    local.g = g;
-    for (int j = 0; j < kN; ++j) local.s[j] = s[j];
+    local.p = b.p;
+    local.g = b.g;
+    for (int j = 0; j < kN; ++j) local.s[j] = b.s[j];
     for (Index first = 0; first < a.n; first += kBlock) {
-      const int n = a.n - first < kBlock ? static_cast<int>(a.n - first) : kBlock;
-      const Bits64 index = static_cast<Bits64>(a.first_block + first / kBlock);
-      Block param = block_of(a.param, a.low, *a.param_codec, first, n);
-      if constexpr (kPass.param) a.param_codec->load(param, p);
-      if constexpr (kPass.grad) {
-        a.grad_codec->load(block_of(const_cast<void*>(a.grad), nullptr, *a.grad_codec, first, n),
-                           g);
-      }
-      for (int j = 0; j < kN; ++j)
-        if (reads(j)) {
-          const Codec& c = *a.state_codec[j];
-          c.load(block_of(a.state[j], nullptr, c, first, n), s[j]);
-        }
-      rows(local, *a.norms, a.norms->first + first, n);
-      if constexpr (kWrites) {
-        param.key = block_key(a.param_key, index);
-        a.param_codec->store(param, p);
-      }
-      for (int j = 0; j < kN; ++j)
-        if (writes(j)) {
-          const Codec& c = *a.state_codec[j];
-          Block state = block_of(a.state[j], nullptr, c, first, n);
-          state.key = block_key(a.state_key[j], index);
-          c.store(state, s[j]);
-        }
+      b.template load<kPass.reads & Present, kPass.param, kPass.grad>(a, first);
+      rows(local, *a.norms, a.norms->first + first, b.n);
+      b.template store<kPass.writes & (kWritesParam | Present)>(a, first);
     }
   }
 };

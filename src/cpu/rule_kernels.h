@@ -3,6 +3,7 @@
 // GALLOP_RULE (the struct), GALLOP_RULE_ID (the rule's name) and GALLOP_ISA.
 #pragma once
 
+#include "cpu/decoded_block.h"
 #include "cpu/isa_name.h"
 #include "cpu/kernel.h"
 #include "cpu/norm_kernels.h"
@@ -91,50 +92,23 @@ struct Loops {
     streams.update(i, a.n);
   }
 
-  static Block block_of(void* data, void* low, const Codec& c, Index first, int n) {
-    return {static_cast<char*>(data) + first * c.data_bytes,
-            low == nullptr ? nullptr : static_cast<char*>(low) + first * c.low_bytes, n, 0};
-  }
-
   static void blocks(const KernelArgs& a) {
-    alignas(64) float p[kBlock], g[kBlock] = {}, s[kN][kBlock] = {};
+    DecodedBlock<kN> b;
     const auto k = detail::narrow<R, float>(a.coef);
     const float scale = static_cast<float>(a.grad_scale), limit = static_cast<float>(a.grad_limit),
                 factor = static_cast<float>(a.grad_factor);
     for (Index first = 0; first < a.n; first += kBlock) {
-      const int n = a.n - first < kBlock ? static_cast<int>(a.n - first) : kBlock;
-      const Bits64 index = static_cast<Bits64>(a.first_block + first / kBlock);
-      Block param = block_of(a.param, a.low, *a.param_codec, first, n);
-      a.param_codec->load(param, p);
-      if constexpr (kEntry.grad) {
-        a.grad_codec->load(block_of(const_cast<void*>(a.grad), nullptr, *a.grad_codec, first, n),
-                           g);
-      }
-      for (int j = 0; j < kN; ++j)
-        if (has(j)) {
-          const Codec& c = *a.state_codec[j];
-          c.load(block_of(a.state[j], nullptr, c, first, n), s[j]);
-        }
+      b.template load<Present, true, kEntry.grad>(a, first);
       GALLOP_VECTORIZE
       for (int i = 0; i < kBlock; ++i) {
         float t[kN];
-        load_states(s, t, i);
+        load_states(b.s, t, i);
         float grad = 0;
-        if constexpr (kEntry.grad) grad = detail::clamped(g[i], scale, limit) * factor;
-        p[i] = detail::apply<R, E>(p[i], grad, t, k);
-        store_states(s, t, i);
+        if constexpr (kEntry.grad) grad = detail::clamped(b.g[i], scale, limit) * factor;
+        b.p[i] = detail::apply<R, E>(b.p[i], grad, t, k);
+        store_states(b.s, t, i);
       }
-      if constexpr (kWrites) {
-        param.key = block_key(a.param_key, index);
-        a.param_codec->store(param, p);
-      }
-      for (int j = 0; j < kN; ++j)
-        if (writes(j)) {
-          const Codec& c = *a.state_codec[j];
-          Block state = block_of(a.state[j], nullptr, c, first, n);
-          state.key = block_key(a.state_key[j], index);
-          c.store(state, s[j]);
-        }
+      b.template store<kEntry.writes & (kWritesParam | Present)>(a, first);
     }
   }
 };

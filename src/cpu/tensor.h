@@ -30,8 +30,8 @@ struct Job {
   double grad_scale, grad_limit, grad_factor;
   Bits64 key;       // of its random bits in this step
   unsigned passes;  // of a rule with norms: which to run
-  const double* hyper;
-  Clock clock;
+  const double* hyper = nullptr;
+  Clock clock = {};
 };
 
 }  // namespace gallop::cpu

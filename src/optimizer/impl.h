@@ -56,6 +56,7 @@ struct Optimizer::Impl {
   int64_t skipped = 0;
   double grad_norm = 0;
   bool evaluating = false;
+  bool lacks_matrix = false;  // there are elements, and none of them in a matrix
 
   // The step in progress; the vectors are reserved when groups are added.
   bool in_step = false;

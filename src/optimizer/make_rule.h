@@ -110,6 +110,7 @@ void add_norms(Rule& rule) {
   rule.unfused_pass_f64 = unfused_pass_of<R, double>;
   if constexpr (kHasStages<R>) {
     rule.stages = R::stages;
+    if constexpr (requires { R::needs_matrix; }) rule.needs_matrix = R::needs_matrix;
     rule.stage = [](int pass, Linear& on, const double* hyper, Clock clock) {
       R::stage(pass, on, hyper_of<R>(hyper), clock);
     };

@@ -79,7 +79,9 @@ std::string describe_range(const KnobInfo& k) {
   if (!k.choices.empty()) return fmt::format("{}", fmt::join(k.choices, " or "));
   if (k.whole && k.low == 0 && k.high == 1) return "0 or 1";
   const std::string kind = k.whole ? "a whole number " : "";
-  if (std::isinf(k.high) || k.whole) {
+  constexpr double kNoLimit = 1e15;
+  if (k.whole && k.high < kNoLimit) return fmt::format("{}from {:g} to {:g}", kind, k.low, k.high);
+  if (k.high >= kNoLimit) {
     return fmt::format("{}{} {:g}", kind, k.low_included ? "at least" : "above", k.low);
   }
   return fmt::format("{}in {}{:g}, {:g}{}", kind, k.low_included ? '[' : '(', k.low, k.high,

@@ -56,6 +56,7 @@ struct Rule {
   void (*reference_between)(int pass, Vectors<Bounded>& v, const double* coef) = nullptr;
   // Of rules over matrices: see core/matrices.h.
   unsigned stages = 0;
+  bool needs_matrix = false;
   void (*stage)(int pass, Linear& on, const double* hyper, Clock clock) = nullptr;
 
   std::vector<const cpu::RuleKernels*> cpu;  // by instruction set

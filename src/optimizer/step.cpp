@@ -56,10 +56,14 @@ bool Optimizer::Impl::needs_norm() const {
 
 void Optimizer::Impl::reserve() {
   std::vector<const cpu::Tensor*> tensors;
+  bool elements = false, matrix = false;
   for (Slot& s : slots) {
     s.tensor.index = tensors.size();
     tensors.push_back(&s.tensor);
+    elements = elements || s.tensor.n > 0;
+    matrix = matrix || s.tensor.view.matrix;
   }
+  lacks_matrix = elements && !matrix;
   backend.reserve(tensors);
   coefs.reserve(slots.size());
   group_coefs.assign(groups.size(), 0);
@@ -143,6 +147,12 @@ bool Optimizer::begin_step(const StepArgs& args) {
   if (m.in_step) invalid("begin_step was called twice without end_step");
   if (m.evaluating) {
     invalid(fmt::format("{} is in eval mode: call train() before step()", m.rule.info.name));
+  }
+  if (m.rule.needs_matrix && m.lacks_matrix) {
+    invalid(
+        fmt::format("{}: none of the {} parameters is a hidden matrix, so nothing is left for "
+                    "it to optimize; adamw is for the others",
+                    m.rule.info.name, m.slots.size()));
   }
   m.args = args;
   m.norm_factor = 1;

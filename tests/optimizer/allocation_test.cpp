@@ -69,7 +69,9 @@ Plan forty_tensors(const Variant& v, const Formats& f, Mode mode, Counter& count
   plan.group.schedule = {.kind = ScheduleKind::cosine, .total_steps = 50};
   plan.sizes = {{}, {}};
   for (int64_t i = 0; i < 40; ++i) plan.sizes[static_cast<size_t>(i % 2)].push_back(i * 37);
-  plan.sizes[1].back() = 20000;  // enough for two threads, also alone
+  plan.sizes[1].back() = 20000;               // enough for two threads, also alone
+  plan.sizes[0][1] = plan.sizes[1][1] = 256;  // a matrix in each group, and another one
+  plan.sizes[1][2] = 1003;
   return plan;
 }
 

@@ -86,6 +86,7 @@ TEST(Empty, TensorsWithoutElements) {
 
 TEST(Empty, TensorWithoutDimensionsHasOneElement) {
   for (const Variant& v : variants()) {
+    if (find_rule(v.rule).needs_matrix) continue;
     SCOPED_TRACE(v.name);
     float scalar = 1, vector = 1, grad = 0.5f;
     const auto of = [&](const std::vector<int64_t>& shape, float* data) {
@@ -116,8 +117,8 @@ TEST(Empty, TensorsWithoutElementsBesideOthersChangeNothing) {
   for (const Variant& v : variants()) {
     SCOPED_TRACE(v.name);
     Plan with{v}, without{v};
-    with.sizes = {{3, 0}, {0, 300, 0}};
-    without.sizes = {{3}, {300}};
+    with.sizes = {{3, 0}, {0, 256, 0}};
+    without.sizes = {{3}, {256}};
     World a(with), b(without);
     copy_bytes(a.params[3], b.params[1]);
     for (uint64_t k = 0; k < 2; ++k) {

@@ -140,7 +140,10 @@ TEST(Muon, EverythingElseIsAdamWToTheBit) {
     ours.hyper = {
         {"adam_lr", 2e-3}, {"adam_beta2", 0.97}, {"adam_eps", 1e-9}, {"adam_weight_decay", 0.02}};
     theirs.hyper = {{"lr", 2e-3}, {"beta2", 0.97}, {"eps", 1e-9}, {"weight_decay", 0.02}};
-    muon.add_group({{"p", {6, 50}, data.data(), grad.data(), DType::f32, DType::f32, role}}, ours);
+    Buffer matrix(DType::f32, 4);
+    muon.add_group({{"p", {6, 50}, data.data(), grad.data(), DType::f32, DType::f32, role},
+                    {"matrix", {2, 2}, matrix.data()}},
+                   ours);
     adamw.add_group({{"p", {6, 50}, twin.data(), grad.data()}}, theirs);
     for (uint64_t t = 0; t < 4; ++t) {
       grad.fill_normal(t + 9, 0.3);
@@ -174,6 +177,21 @@ TEST(Muon, RefusesVectorsThatDoNotSayWhatTheyAre) {
       EXPECT_EQ(o.size(), 0u);
     }
   }
+}
+
+TEST(Muon, SaysWhenNothingIsLeftForIt) {
+  Buffer data(DType::f32, 4), grad(DType::f32, 4);
+  data.fill_normal(1, 1);
+  const Buffer before = data;
+  Optimizer o("muon");
+  o.add_group({{"w", {4}, data.data(), grad.data(), DType::f32, DType::f32, Role::norm}});
+  expect_error(ErrorCode::invalid_argument, {"muon", "none of the 1 parameters", "adamw"},
+               [&] { o.step(); });
+  EXPECT_EQ(o.steps(0), 0);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(data.at(i), before.at(i));
+  Buffer matrix(DType::f32, 4);
+  o.add_group({{"matrix", {2, 2}, matrix.data()}});
+  EXPECT_TRUE(o.step());
 }
 
 TEST(Muon, AZeroGradientMovesNothingButDecay) {

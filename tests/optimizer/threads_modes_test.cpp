@@ -79,7 +79,7 @@ TEST(Execution, ThreadsGiveTheSameBitsUnfused) {
   for (const Variant& v : variants()) {
     for (const Formats& f : {kF64, bf16}) {
       Plan plan = plan_of(v, f, true);
-      plan.sizes = {{257}, {3001}};
+      plan.sizes = {{257}, {3001, 256}};
       expect_same(plan, {Mode::unfused}, {2, 3, 7});
     }
   }
