@@ -167,8 +167,10 @@ lab::Table run(const State& s) {
   table.columns = {"optimizer",          "mode",      "shapes", "param",          "state",
                    "median_ms",          "p5_ms",     "p95_ms", "ns_per_element", "gb_per_s",
                    "percent_of_ceiling", "stopped_by"};
-  table.notes = {"every contender was checked against the double-precision reference first",
-                 "the ceiling is a 4-read-3-write loop over as many elements, measured in between"};
+  table.notes = {
+      "every contender was checked against the double-precision reference first",
+      "the ceiling is a 4-read-3-write loop over as many elements, measured in between; for "
+      "passes that only read, a loop that only reads"};
   const auto lists = shape_lists(s);
   std::optional<lab::TorchStep> torch;
   if (!s.with.empty()) torch.emplace(device.index, s.sampler.time_limit_s);
@@ -209,7 +211,7 @@ void add_step(CLI::App& bench) {
       ->capture_default_str();
   step->add_option("--shapes", s->shapes,
                    "Instead of --tensors and --size: gpt2:LAYERSxWIDTH, or a file with a line "
-                   "'name 768x3072' for each tensor")
+                   "'name 768x3072 [ROLE]' for each tensor")
       ->delimiter(',');
   step->add_option("--param", s->params, "Parameters: fp32, bf16, fp16, fp64")
       ->delimiter(',')

@@ -100,6 +100,10 @@ lab::Table in_full(const std::string& name) {
                                       to_string(f.param), "parameters and gradients",
                                       to_string(f.state), bytes_per_element(name, f)));
   }
+  if (find_rule(name).stages != 0) {
+    table.notes.push_back(
+        "bytes are those of passes over a matrix's elements; its products come on top");
+  }
   table.notes.push_back("maximize is an option of every group, not of the rule");
   return table;
 }

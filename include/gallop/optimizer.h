@@ -140,6 +140,7 @@ class Optimizer {
   std::string_view isa() const;  // instruction set of the kernels in use
   // Bytes a step reads and writes when every tensor is touched once and has a gradient.
   int64_t bytes_per_step() const;
+  int64_t bytes_only_read() const;  // of these, in passes that write nothing
   int64_t state_bytes() const;
 
   // safetensors; the key scheme is in docs/checkpoints.md. Both leave everything unchanged when

@@ -16,6 +16,9 @@ class Read4Write3 {
   Read4Write3(int64_t elements, int threads);
   void run(int iterations);
   double bytes() const { return 28.0 * static_cast<double>(n_); }
+  // Two of the arrays, only read: a core can wait for fewer bytes at a time than it can move.
+  void run_read(int iterations) const;
+  double bytes_read() const { return 8.0 * static_cast<double>(n_); }
 
  private:
   int64_t n_;

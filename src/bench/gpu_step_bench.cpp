@@ -52,8 +52,8 @@ class Runner {
       memory_.push_back(filled(b.device.index, c.formats.param, n, 1, 1.0));
       void* data = memory_.back()->data;
       memory_.push_back(filled(b.device.index, c.formats.grad, n, 2, 0.01 * c.grad_scale));
-      params.push_back({s.name, s.dims, data, memory_.back()->data, c.formats.param, c.formats.grad,
-                        s.role});
+      params.push_back(
+          {s.name, s.dims, data, memory_.back()->data, c.formats.param, c.formats.grad, s.role});
     }
     optimizer_.add_group(std::move(params), group_options(c));
     args_.stream = stream_.handle();

@@ -178,20 +178,36 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
   ThreadPool::instance().run(useful_threads(all), share);
 }
 
+// f(job, part, parts, mine) for every job and every part, over the threads; mine: in one part only.
+template <class F>
+void Backend::for_each(std::span<const Job> jobs, F f) {
+  Index elements = 0;
+  for (const Job& job : jobs) elements += job.tensor->n;
+  auto each = [&](int part, int parts) {
+    for (size_t i = 0; i < jobs.size(); ++i)
+      f(jobs[i], part, parts, i % static_cast<size_t>(parts) == static_cast<size_t>(part));
+  };
+  ThreadPool::instance().run(useful_threads(elements), each);
+}
+
 void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
   unsigned wanted = 0;
   for (const Job& job : jobs) wanted |= job.passes;
   for (int pass = 0; wanted >> pass != 0; ++pass) {
     if ((wanted >> pass & 1) == 0) continue;
     run_pass(pass, jobs, zero_grad);
-    auto each = [&](int i, int count) {
-      for (auto j = static_cast<size_t>(i); j < jobs.size(); j += static_cast<size_t>(count)) {
-        if ((jobs[j].passes >> pass & 1) != 0) norms_.between(pass, jobs[j]);
-      }
-    };
     if (rule_.adds_up(pass)) {
-      ThreadPool::instance().run(
-          static_cast<int>(std::min<size_t>(static_cast<size_t>(threads_), jobs.size())), each);
+      const auto runs = [pass](const Job& job) {
+        return (job.passes >> pass & 1) != 0 && job.tensor->n > 0;
+      };
+      for_each(jobs, [&](const Job& job, int part, int parts, bool mine) {
+        if (!runs(job)) return;
+        if (norms_.many_vectors(job.tensor->index)) return norms_.collect(pass, job, part, parts);
+        if (mine) norms_.collect(pass, job);
+      });
+      for_each(jobs, [&](const Job& job, int, int, bool mine) {
+        if (mine && runs(job)) norms_.between(pass, job);
+      });
     }
     if ((rule_.stages >> pass & 1) != 0) matrices_.stage(pass, jobs);
   }

@@ -58,6 +58,8 @@ class Backend {
   void pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
                         const UnfusedNumbers<T>& numbers);
   void update_with_norms(std::span<const Job> jobs, bool zero_grad);
+  template <class F>
+  void for_each(std::span<const Job> jobs, F f);
   void update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad);
   void run_pass(int pass, std::span<const Job> jobs, bool zero_grad);
   KernelArgs arguments(int entry, const Job& job, Index first_block, Index blocks) const;

@@ -108,9 +108,10 @@ struct Toolkit {
   double (*square_sum)(const Codec*, const void* data, Index n, const double* scale_and_limit);
   double (*square_sum_f64)(const void* data, Index n, const double* scale_and_limit);
   ArrayOp array_f32, array_f64;
-  // Bandwidth ceilings: out = in; and reads of four arrays with writes of three of them.
+  // Bandwidth ceilings: out = in; reads of four arrays with writes of three of them; and reads.
   void (*copy)(void* out, const void* in, Index bytes);
   void (*read4_write3)(float* a, const float* b, float* c, float* d, Index n, Index next);
+  float (*read2)(const float* a, const float* b, Index n);
 };
 
 }  // namespace gallop::cpu

@@ -208,7 +208,7 @@ struct NormLoops {
     for (Index first = 0; first < a.n; first += kBlock) {
       b.template load<kPass.reads & Present, kPass.param, kPass.grad>(a, first);
       rows(local, *a.norms, a.norms->first + first, b.n);
-      b.template store<kPass.writes & (kWritesParam | Present)>(a, first);
+      b.template store<kPass.writes&(kWritesParam | Present)>(a, first);
     }
   }
 };

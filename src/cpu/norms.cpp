@@ -2,6 +2,7 @@
 #include "cpu/norms.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "cpu/backend.h"
 #include "optimizer/rule.h"
@@ -186,30 +187,40 @@ const double* Norms::row_values(size_t tensor, int value) const {
   return numbers_.data() + p.row_values + value * p.view.batches * p.view.rows;
 }
 
-void Norms::collect(const Plan& p, int pass) {
+bool Norms::many_vectors(size_t tensor) const {
+  const View& v = plans_[tensor].view;
+  return v.matrix && v.batches * (v.rows + v.columns) > 4096;
+}
+
+void Norms::collect(int pass, const Job& job, int part, int parts) {
+  const Plan& p = plans_[job.tensor->index];
   double* base = numbers_.data();
   const Index rows = p.view.batches * p.view.rows, columns = p.view.batches * p.view.columns;
-  const auto place = [&](size_t first, Index n) { return base + first + static_cast<size_t>(n); };
-  const auto add = [](double* to, const double* from, Index n) {
-    for (Index k = 0; k < n; ++k) to[k] += from[k];
+  // This part of `count` numbers that begin at `to`, of which a unit has [first, first + n).
+  const auto add = [&](size_t to, Index count, auto sums_of) {
+    const Index low = count * part / parts, high = count * (part + 1) / parts;
+    double* out = base + to;
+    std::fill(out + low, out + high, 0.0);
+    for (size_t i = 0; i < p.unit_count; ++i) {
+      const auto [from, first, n] = sums_of(units_[p.first_unit + i]);
+      const double* sums = base + from - first;
+      for (Index k = std::max(low, first); k < std::min(high, first + n); ++k) out[k] += sums[k];
+    }
   };
   for (int q = 0; q < static_cast<int>(rule_.sums.size()); ++q) {
     const Sum& sum = rule_.sums[static_cast<size_t>(q)];
+    const auto at = [q](size_t first, Index n) { return first + static_cast<size_t>(q * n); };
     if ((sum.passes >> pass & 1) == 0) continue;
-    if (sum.over != Over::tensor && !p.view.matrix) continue;
-    double* to = sum.over == Over::tensor ? place(p.totals, q)
-                 : sum.over == Over::row  ? place(p.rows, q * rows)
-                                          : place(p.columns, q * columns);
-    std::fill_n(to, sum.over == Over::tensor ? 1 : sum.over == Over::row ? rows : columns, 0.0);
-    for (size_t i = 0; i < p.unit_count; ++i) {
-      const Unit& u = units_[p.first_unit + i];
-      if (sum.over == Over::tensor) {
-        add(to, place(u.sums, q), 1);
-      } else if (sum.over == Over::row) {
-        add(to + u.first_row, place(u.row_sums, q * u.rows), u.rows);
-      } else {
-        add(to + u.first_column, place(u.column_sums, q * u.columns), u.columns);
-      }
+    if (sum.over == Over::tensor) {
+      add(at(p.totals, 1), 1,
+          [&](const Unit& u) { return std::tuple(at(u.sums, 1), Index{0}, Index{1}); });
+    } else if (p.view.matrix && sum.over == Over::row) {
+      add(at(p.rows, rows), rows,
+          [&](const Unit& u) { return std::tuple(at(u.row_sums, u.rows), u.first_row, u.rows); });
+    } else if (p.view.matrix) {
+      add(at(p.columns, columns), columns, [&](const Unit& u) {
+        return std::tuple(at(u.column_sums, u.columns), u.first_column, u.columns);
+      });
     }
   }
 }
@@ -263,7 +274,6 @@ void Norms::between(int pass, const Job& job) {
       p.view.matrix && std::any_of(rule_.sums.begin(), rule_.sums.end(), [pass](const Sum& s) {
         return s.over != Over::tensor && (s.passes >> pass & 1) != 0;
       });
-  collect(p, pass);
   if (vectors_change) copy_states(p, t, false);
   Vectors<double> v = vectors(p);
   rule_.between(pass, v, job.coef);

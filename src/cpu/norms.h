@@ -41,7 +41,10 @@ class Norms {
   void spread(Over over, int value, size_t tensor, T* out) const;
   double tensor_value(size_t tensor, int value) const;
   const double* row_values(size_t tensor, int value) const;
-  // Adds the units' sums up and calls the rule's between().
+  // Adds the units' sums up: of the rows and columns, the given part.
+  void collect(int pass, const Job& job, int part = 0, int parts = 1);
+  bool many_vectors(size_t tensor) const;  // worth sharing out over threads
+  // Calls the rule's between() on what was collected.
   void between(int pass, const Job& job);
 
  private:
@@ -53,7 +56,6 @@ class Norms {
     size_t narrow;  // column values as floats
   };
   bool over(Over what, int q) const;
-  void collect(const Plan& plan, int pass);
   Vectors<double> vectors(const Plan& plan);
   void copy_states(const Plan& plan, const Tensor& t, bool back);
 

@@ -108,7 +108,7 @@ struct Loops {
         b.p[i] = detail::apply<R, E>(b.p[i], grad, t, k);
         store_states(b.s, t, i);
       }
-      b.template store<kEntry.writes & (kWritesParam | Present)>(a, first);
+      b.template store<kEntry.writes&(kWritesParam | Present)>(a, first);
     }
   }
 };

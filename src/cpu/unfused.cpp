@@ -193,7 +193,10 @@ void Backend::update_norms_unfused(const Job& job) {
     with_arrays(pass, job, p.grad, p.writes, [&](auto& engine, auto* data, const auto& numbers) {
       pass_over_arrays(pass, *job.tensor, engine, data, numbers);
     });
-    if (rule_.adds_up(pass)) norms_.between(pass, job);
+    if (rule_.adds_up(pass)) {
+      norms_.collect(pass, job);
+      norms_.between(pass, job);
+    }
     if ((rule_.stages >> pass & 1) != 0) matrices_.stage(pass, {&job, 1});
   }
 }

@@ -87,6 +87,8 @@ struct Optimizer::Impl {
   void check_together(const std::vector<double>& hyper) const;
   double base_scale(const Group& g) const;
   bool needs_norm() const;
+  template <class F>
+  void for_bytes(F f) const;
   void reserve();
   Scalars initial_scalars() const;
   void compute_coefs(const Group& g, Coefs& c) const;

@@ -317,26 +317,39 @@ int64_t bytes_of_pass(const Slot& slot, const Pass& pass, const std::vector<Stat
   return bytes;
 }
 
+bool writes_anything(const Slot& slot, const Pass& pass) {
+  return (pass.writes & (kWritesParam | slot.tensor.present)) != 0;
+}
+
 }  // namespace
 
-int64_t Optimizer::bytes_per_step() const {
-  const Impl& m = *impl_;
-  int64_t bytes = 0;
-  for (const Slot& s : m.slots) {
-    int64_t per_element = 0;
-    if (m.rule.passes.empty()) {
-      per_element = bytes_of_pass(s, {~0u, m.rule.entries[0].writes}, m.rule.info.states);
+// Calls f(bytes, only read) for everything that a step does with a parameter.
+template <class F>
+void Optimizer::Impl::for_bytes(F f) const {
+  for (const Slot& s : slots) {
+    const auto add = [&](const Pass& pass) {
+      f(bytes_of_pass(s, pass, rule.info.states) * s.tensor.n, !writes_anything(s, pass));
+    };
+    if (rule.passes.empty()) add({~0u, rule.entries[0].writes});
+    const unsigned active = rule.active_passes(groups[s.group].hyper.data(), s.tensor.view.matrix);
+    for (size_t p = 0; p < rule.passes.size(); ++p) {
+      if ((active >> p & 1) != 0) add(rule.passes[p]);
     }
-    const unsigned active =
-        m.rule.active_passes(m.groups[s.group].hyper.data(), s.tensor.view.matrix);
-    for (size_t p = 0; p < m.rule.passes.size(); ++p) {
-      if ((active >> p & 1) == 0) continue;
-      per_element += bytes_of_pass(s, m.rule.passes[p], m.rule.info.states);
-    }
-    const int more = static_cast<int>(m.options.zero_grad) + static_cast<int>(m.needs_norm());
-    per_element += more * static_cast<int64_t>(size_of(s.param.grad_dtype));
-    bytes += per_element * s.tensor.n;
+    const auto gradient = static_cast<int64_t>(size_of(s.param.grad_dtype)) * s.tensor.n;
+    if (options.zero_grad) f(gradient, false);
+    if (needs_norm()) f(gradient, true);
   }
+}
+
+int64_t Optimizer::bytes_per_step() const {
+  int64_t bytes = 0;
+  impl_->for_bytes([&](int64_t n, bool) { bytes += n; });
+  return bytes;
+}
+
+int64_t Optimizer::bytes_only_read() const {
+  int64_t bytes = 0;
+  impl_->for_bytes([&](int64_t n, bool only_read) { bytes += only_read ? n : 0; });
   return bytes;
 }
 

@@ -80,6 +80,7 @@ std::string describe_range(const KnobInfo& k) {
   if (k.whole && k.low == 0 && k.high == 1) return "0 or 1";
   const std::string kind = k.whole ? "a whole number " : "";
   constexpr double kNoLimit = 1e15;
+  if (k.low < -kNoLimit && k.high > kNoLimit) return "a finite number";
   if (k.whole && k.high < kNoLimit) return fmt::format("{}from {:g} to {:g}", kind, k.low, k.high);
   if (k.high >= kNoLimit) {
     return fmt::format("{}{} {:g}", kind, k.low_included ? "at least" : "above", k.low);

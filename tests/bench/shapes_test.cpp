@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "bench/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "gallop/error.h"
+
+namespace gallop::bench {
+namespace {
+
+std::string file_with(const std::string& text) {
+  const std::string path = testing::TempDir() + "shapes.txt";
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_shapes(text);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Shapes, OfGpt2HaveTheirRoles) {
+  const ShapeList list = parse_shapes("gpt2:2x64");
+  ASSERT_EQ(list.shapes.size(), 2u + 2 * 12 + 2);
+  int hidden = 0;
+  for (const Shape& s : list.shapes) {
+    const bool block = s.name.starts_with("h.");
+    if (s.name.starts_with("w")) EXPECT_EQ(s.role, Role::embedding) << s.name;
+    if (s.name.find("ln_") != std::string::npos) EXPECT_EQ(s.role, Role::norm) << s.name;
+    if (block && s.dims.size() == 2) EXPECT_EQ(s.role, Role::hidden) << s.name;
+    hidden += s.role == Role::hidden ? 1 : 0;
+  }
+  EXPECT_EQ(hidden, 8);
+}
+
+TEST(Shapes, OfAFileMaySayWhatTheyAre) {
+  const ShapeList list =
+      parse_shapes(file_with("a 3x4\n# nothing\nb 5 bias # a comment\n\nc 6x7 hidden\n"));
+  ASSERT_EQ(list.shapes.size(), 3u);
+  EXPECT_EQ(list.shapes[0].role, Role::other);
+  EXPECT_EQ(list.shapes[1].role, Role::bias);
+  EXPECT_EQ(list.shapes[2].role, Role::hidden);
+  EXPECT_EQ(list.elements(), 12 + 5 + 42);
+}
+
+TEST(Shapes, WrongLinesAreNamed) {
+  EXPECT_NE(refusal(file_with("a 3x4 wheel\n")).find("role 'wheel' is unknown"), std::string::npos);
+  EXPECT_NE(refusal(file_with("ok 3\nb 3y4\n")).find(":2: 'b 3y4'"), std::string::npos);
+  EXPECT_NE(refusal(file_with("b 3x4 bias more\n")).find("perhaps a role"), std::string::npos);
+  EXPECT_NE(refusal(file_with("# empty\n")).find("names no tensor"), std::string::npos);
+  EXPECT_NE(refusal("gpt2:12").find("gpt2:LAYERSxWIDTH"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gallop::bench
