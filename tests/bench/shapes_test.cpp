@@ -30,10 +30,11 @@ TEST(Shapes, OfGpt2HaveTheirRoles) {
   ASSERT_EQ(list.shapes.size(), 2u + 2 * 12 + 2);
   int hidden = 0;
   for (const Shape& s : list.shapes) {
-    const bool block = s.name.starts_with("h.");
-    if (s.name.starts_with("w")) EXPECT_EQ(s.role, Role::embedding) << s.name;
-    if (s.name.find("ln_") != std::string::npos) EXPECT_EQ(s.role, Role::norm) << s.name;
-    if (block && s.dims.size() == 2) EXPECT_EQ(s.role, Role::hidden) << s.name;
+    const bool embedding = s.name.starts_with("w"), norm = s.name.find("ln_") != std::string::npos;
+    const bool matrix = s.name.starts_with("h.") && s.dims.size() == 2;
+    EXPECT_EQ(s.role == Role::embedding, embedding) << s.name;
+    EXPECT_EQ(s.role == Role::norm, norm) << s.name;
+    EXPECT_EQ(s.role == Role::hidden, matrix) << s.name;
     hidden += s.role == Role::hidden ? 1 : 0;
   }
   EXPECT_EQ(hidden, 8);
