@@ -38,8 +38,8 @@ class Linear {
   virtual void add_grams(Sides g, int plane, double weight) = 0;
   // B = the eigenvectors of G, one a row, the largest eigenvalue's first
   virtual void eigenbases(Sides b, Sides g) = 0;
-  // One step of orthogonal iteration: B's rows sorted by b G b^T, the largest first, and the plane's
-  // rows and columns with them; then B = orthonormal rows of B G
+  // One step of orthogonal iteration: B's rows sorted by b G b^T, the largest first, and the
+  // plane's rows and columns with them; then B = orthonormal rows of B G
   virtual void refine_bases(Sides b, Sides g, int plane) = 0;
   // X = L X R^T; back: X = L^T X R
   virtual void rotate(int plane, Sides b, bool back) = 0;

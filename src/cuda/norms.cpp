@@ -66,8 +66,8 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   passes_.clear();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].tensor.n > 0) cut(slots[i].tensor.view, slots[i].tensor.n, host_[i]);
-    passes_.push_back(rule.active_passes(groups[slots[i].group].hyper.data(),
-                                         slots[i].tensor.view.matrix));
+    passes_.push_back(
+        rule.active_passes(groups[slots[i].group].hyper.data(), slots[i].tensor.view.matrix));
   }
   Places<double> numbers{nullptr};
   Places<float> narrow{nullptr};
