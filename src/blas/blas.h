@@ -33,7 +33,8 @@ constexpr Index orthonormal_work(Index n) { return 65 * n; }  // elements
 void orthonormal_rows(Index n, float* a, float* work);
 void orthonormal_rows(Index n, double* a, double* work);
 
-// While one lives, the library starts no threads of its own: gallop's call it side by side.
+// While one lives, the library uses no threads of its own: gallop's call it side by side. Whoever
+// calls the above holds one.
 class OneThreadEach {
  public:
   OneThreadEach();

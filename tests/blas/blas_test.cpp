@@ -34,6 +34,7 @@ template <class T>
 class Blas : public testing::Test {
  protected:
   static constexpr double kBound = sizeof(T) == 8 ? 1e-12 : 1e-3;
+  const OneThreadEach serial_;
 };
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Blas, Types);
@@ -120,7 +121,6 @@ TYPED_TEST(Blas, ThreadsMayCallSideBySide) {
   const Index n = 96;
   const auto a = random_numbers<T>(n * n, 1), b = random_numbers<T>(n * n, 2);
   std::vector<std::vector<T>> out(4, std::vector<T>(static_cast<size_t>(n * n)));
-  const OneThreadEach serial;
   std::vector<std::thread> threads;
   for (auto& c : out) {
     threads.emplace_back([&] {
