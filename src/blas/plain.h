@@ -27,44 +27,38 @@ void gemm(Index m, Index n, Index k, T alpha, Factor<T> a, Factor<T> b, T beta, 
   }
 }
 
-// Jacobi's method: rotations that make one pair of elements after the other zero.
+// Jacobi's method: rotations that make one pair of elements after the other zero. In double, where
+// rounding stays far below what T can tell apart.
 template <class T>
-bool eigenvectors(Index n, T* a) {
+bool eigenvectors(Index n, T* out) {
   constexpr int kSweeps = 60;
-  std::vector<T> v(static_cast<size_t>(n * n), 0);
-  for (Index i = 0; i < n; ++i) v[static_cast<size_t>(i * n + i)] = 1;
+  constexpr double kEnough = sizeof(T) == 8 ? 1e-13 : 1e-9;
+  std::vector<double> square(out, out + n * n), vectors(static_cast<size_t>(n * n), 0);
+  double *a = square.data(), *v = vectors.data();
+  for (Index i = 0; i < n; ++i) v[i * n + i] = 1;
+  const double total = std::inner_product(a, a + n * n, a, 0.0);
   const auto off_diagonal = [&] {
-    T sum = 0;
-    for (Index i = 0; i < n; ++i) {
-      for (Index j = 0; j < i; ++j) sum += a[i * n + j] * a[i * n + j];
-    }
+    double sum = 0;
+    for (Index i = 0; i < n; ++i)
+      sum += std::inner_product(a + i * n, a + i * n + i, a + i * n, 0.0);
     return sum;
   };
-  T total = 0;
-  for (Index i = 0; i < n * n; ++i) total += a[i] * a[i];
-  const T epsilon = sizeof(T) == 8 ? T(1e-15) : T(1e-7);
+  const auto turn = [](double& x, double& y, double c, double s) {
+    const double before = x;
+    x = c * before - s * y;
+    y = s * before + c * y;
+  };
   int sweep = 0;
-  for (; sweep < kSweeps && off_diagonal() > epsilon * epsilon * total; ++sweep) {
+  for (; sweep < kSweeps && off_diagonal() > kEnough * kEnough * total; ++sweep) {
     for (Index p = 0; p < n; ++p) {
       for (Index q = p + 1; q < n; ++q) {
         if (a[p * n + q] == 0) continue;
-        const T theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
-        const T t = (theta >= 0 ? 1 : -1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
-        const T c = 1 / std::sqrt(t * t + 1), s = t * c;
-        for (Index i = 0; i < n; ++i) {
-          const T x = a[i * n + p], y = a[i * n + q];
-          a[i * n + p] = c * x - s * y;
-          a[i * n + q] = s * x + c * y;
-        }
-        for (Index i = 0; i < n; ++i) {
-          const T x = a[p * n + i], y = a[q * n + i];
-          a[p * n + i] = c * x - s * y;
-          a[q * n + i] = s * x + c * y;
-          T &vp = v[static_cast<size_t>(p * n + i)], &vq = v[static_cast<size_t>(q * n + i)];
-          const T vx = vp, vy = vq;
-          vp = c * vx - s * vy;
-          vq = s * vx + c * vy;
-        }
+        const double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+        const double t = (theta >= 0 ? 1 : -1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
+        const double c = 1 / std::sqrt(t * t + 1), s = t * c;
+        for (Index i = 0; i < n; ++i) turn(a[i * n + p], a[i * n + q], c, s);
+        for (Index i = 0; i < n; ++i) turn(a[p * n + i], a[q * n + i], c, s);
+        for (Index i = 0; i < n; ++i) turn(v[p * n + i], v[q * n + i], c, s);
       }
     }
   }
@@ -73,7 +67,8 @@ bool eigenvectors(Index n, T* a) {
   std::stable_sort(order.begin(), order.end(),
                    [&](Index x, Index y) { return a[x * n + x] > a[y * n + y]; });
   for (Index i = 0; i < n; ++i) {
-    std::copy_n(v.data() + order[static_cast<size_t>(i)] * n, n, a + i * n);
+    const double* row = v + order[static_cast<size_t>(i)] * n;
+    std::transform(row, row + n, out + i * n, [](double x) { return static_cast<T>(x); });
   }
   return sweep < kSweeps;
 }

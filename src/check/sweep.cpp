@@ -207,6 +207,8 @@ Hyper judgeable(const Rule& rule) {
   // After a product of matrices, an element that should be nearly zero is as good as random, and
   // so is what it is when divided by its size.
   if (rule.stages != 0) out.emplace_back("eps", 1e-3);
+  // The eigenvectors of larger matrices take the reference minutes.
+  if (rule.info.knob("max_precond_dim") >= 0) out.emplace_back("max_precond_dim", 64);
   return out;
 }
 
