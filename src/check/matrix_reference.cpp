@@ -10,30 +10,23 @@ namespace gallop::check {
 
 PlainLinear::PlainLinear(const View& view, std::vector<Numbers>& planes,
                          const std::vector<Numbers>& rows)
-    : view_(view),
-      planes_(planes),
-      row_numbers_(rows),
-      side_(static_cast<size_t>(std::min(view.rows, view.columns))),
-      length_(static_cast<size_t>(std::max(view.rows, view.columns))) {
+    : view_(view), planes_(planes), row_numbers_(rows), side_(std::min(view.rows, view.columns)) {
   for (auto& s : squares_) {
-    s.assign(static_cast<size_t>(view.batches), Numbers(side_ * side_));
+    s.assign(static_cast<size_t>(view.batches), Numbers(static_cast<size_t>(side_ * side_)));
   }
 }
 
-std::vector<PlainLinear::Numbers> PlainLinear::short_first(int plane) const {
-  std::vector<Numbers> out;
-  const double* from = planes_[static_cast<size_t>(plane)].data();
-  for (long long b = 0; b < view_.batches; ++b) {
-    Numbers& m = out.emplace_back(side_ * length_);
-    for (long long r = 0; r < view_.rows; ++r) {
-      for (long long c = 0; c < view_.columns; ++c) {
-        const auto at = static_cast<size_t>(view_.rows <= view_.columns ? r * view_.columns + c
-                                                                        : c * view_.rows + r);
-        m[at] = *from++;
-      }
-    }
-  }
-  return out;
+double* PlainLinear::matrix(int plane, size_t m) const {
+  return planes_[static_cast<size_t>(plane)].data() +
+         static_cast<long long>(m) * view_.rows * view_.columns;
+}
+
+// out = alpha X X^T + beta out, or X^T X.
+void PlainLinear::gram_of(const double* x, bool of_rows, double alpha, double beta,
+                          double* out) const {
+  const long long columns = view_.columns, n = of_rows ? view_.rows : columns;
+  blas::plain::gemm(n, n, of_rows ? columns : view_.rows, alpha, {x, columns, !of_rows},
+                    {x, columns, of_rows}, beta, out, n);
 }
 
 void PlainLinear::scale_rows(int plane, int value) {
@@ -44,46 +37,29 @@ void PlainLinear::scale_rows(int plane, int value) {
 }
 
 void PlainLinear::gram(Square s, int plane) {
-  const std::vector<Numbers> all = short_first(plane);
-  for (size_t b = 0; b < all.size(); ++b) {
-    for (size_t i = 0; i < side_; ++i) {
-      for (size_t j = 0; j < side_; ++j) {
-        double sum = 0;
-        for (size_t l = 0; l < length_; ++l)
-          sum += all[b][i * length_ + l] * all[b][j * length_ + l];
-        squares_[s][b][i * side_ + j] = sum;
-      }
-    }
+  for (size_t m = 0; m < squares_[s].size(); ++m) {
+    gram_of(matrix(plane, m), view_.rows <= view_.columns, 1, 0, squares_[s][m].data());
   }
 }
 
 void PlainLinear::polynomial(Square s, double b, double c, Square from) {
   for (size_t m = 0; m < squares_[s].size(); ++m) {
     const Numbers a = squares_[from][m];
-    for (size_t i = 0; i < side_; ++i) {
-      for (size_t j = 0; j < side_; ++j) {
-        double sum = 0;
-        for (size_t l = 0; l < side_; ++l) sum += a[i * side_ + l] * a[l * side_ + j];
-        squares_[s][m][i * side_ + j] = b * a[i * side_ + j] + c * sum;
-      }
-    }
+    squares_[s][m] = a;
+    blas::plain::gemm(side_, side_, side_, c, {a.data(), side_}, {a.data(), side_}, b,
+                      squares_[s][m].data(), side_);
   }
 }
 
 void PlainLinear::apply(int plane, double factor, Square s) {
-  const std::vector<Numbers> all = short_first(plane);
-  double* to = planes_[static_cast<size_t>(plane)].data();
-  const bool wide = view_.rows <= view_.columns;
-  for (size_t b = 0; b < all.size(); ++b) {
-    const Numbers &x = all[b], &square = squares_[s][b];
-    for (size_t r = 0; r < static_cast<size_t>(view_.rows); ++r) {
-      for (size_t c = 0; c < static_cast<size_t>(view_.columns); ++c) {
-        const size_t i = wide ? r : c, j = wide ? c : r;
-        double sum = factor * x[i * length_ + j];
-        for (size_t l = 0; l < side_; ++l) sum += square[i * side_ + l] * x[l * length_ + j];
-        *to++ = sum;
-      }
-    }
+  const long long rows = view_.rows, columns = view_.columns;
+  for (size_t m = 0; m < squares_[s].size(); ++m) {
+    double* x = matrix(plane, m);
+    const Numbers before(x, x + rows * columns);
+    const blas::Factor<double> square{squares_[s][m].data(), side_}, old{before.data(), columns};
+    const bool left = rows <= columns;
+    blas::plain::gemm(rows, columns, side_, 1.0, left ? square : old, left ? old : square, factor,
+                      x, columns);
   }
 }
 
@@ -100,19 +76,9 @@ void PlainLinear::for_sides(Sides g, Sides b, F f) {
 }
 
 void PlainLinear::add_grams(Sides g, int plane, double weight) {
-  for_sides(g, g, [&](double* square, double*, long long first, long long n, bool left) {
+  for_sides(g, g, [&](double* square, double*, long long first, long long, bool left) {
     const double* x = planes_[static_cast<size_t>(plane)].data() + first;
-    const long long columns = view_.columns, terms = left ? columns : view_.rows;
-    const auto at = [&](long long i, long long l) {
-      return left ? x[i * columns + l] : x[l * columns + i];
-    };
-    for (long long i = 0; i < n; ++i) {
-      for (long long j = 0; j < n; ++j) {
-        double sum = 0;
-        for (long long l = 0; l < terms; ++l) sum += at(i, l) * at(j, l);
-        square[i * n + j] = (1 - weight) * square[i * n + j] + weight * sum;
-      }
-    }
+    gram_of(x, left, weight, 1 - weight, square);
   });
 }
 

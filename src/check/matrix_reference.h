@@ -26,8 +26,8 @@ class PlainLinear final : public Linear {
   void rotate(int plane, Sides b, bool back) override;
 
  private:
-  // The whole plane's matrices, each with its shorter side first.
-  std::vector<Numbers> short_first(int plane) const;
+  double* matrix(int plane, size_t m) const;
+  void gram_of(const double* x, bool of_rows, double alpha, double beta, double* out) const;
   // f(square of g, square of b, first element of the plane's matrix, length of the side, left)
   template <class F>
   void for_sides(Sides g, Sides b, F f);
@@ -35,7 +35,7 @@ class PlainLinear final : public Linear {
   View view_;
   std::vector<Numbers>& planes_;
   const std::vector<Numbers>& row_numbers_;
-  size_t side_, length_;
+  long long side_;  // the shorter one
   std::vector<Numbers> squares_[2];
 };
 

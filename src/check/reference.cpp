@@ -17,6 +17,23 @@ constexpr double kSlack = 1 + 1e-6;
 
 double roundoff(DType param) { return param == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
+// How far a square is from having orthonormal rows.
+double from_orthonormal(const StateView& v) {
+  const auto n = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(v.size))));
+  double worst = 0;
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t other = 0; other <= row; ++other) {
+      double dot = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        dot += read_element(v.data, v.dtype, row * n + i) *
+               read_element(v.data, v.dtype, other * n + i);
+      }
+      worst = max(worst, std::abs(dot - (row == other ? 1 : 0)));
+    }
+  }
+  return worst;
+}
+
 }  // namespace
 
 Reference::Reference(const Rule& rule, const Formats& formats, std::vector<double> hyper)
@@ -161,7 +178,8 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
     for (const StateView& v : views) {
       for (size_t j = 0; j + 1 < width; ++j) {
         if (v.name != rule_.info.states[j].name || !after_stage(j)) continue;
-        note(judge_whole(v, j, share), v.name + ", norm of its error over its bound", 0, 1, 1);
+        const double ratio = judge_whole(v, j, share);
+        note(ratio, "norm of the error of " + v.name + " over its bound", 0, ratio, 1);
       }
     }
   }
@@ -192,7 +210,10 @@ bool Reference::has_values(size_t j) const { return rule_.info.states[j].per == 
 
 // A basis may have other signs, and what is turned by it with them.
 double Reference::judge_whole(const StateView& v, size_t j, double share) const {
-  if (rule_.info.states[j].basis) return 0;
+  if (rule_.info.states[j].basis) {
+    const double off = from_orthonormal(v);
+    return std::isnan(off) ? kInfinity : off / share;
+  }
   const size_t width = 1 + rule_.info.states.size();
   double error = 0, norm = 0;
   const Bounded* want = wanted_.data();
