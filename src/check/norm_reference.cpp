@@ -48,14 +48,9 @@ struct Whole {
     column_values.assign(detail::kMaxColumnValues, Numbers(at(columns), Bounded::exact(0)));
     vectors.resize(rule.info.states.size());
     for (size_t j = 0; j < vectors.size(); ++j) {
-      const StatePer per = rule.info.states[j].per;
-      if (per == StatePer::element || !v.matrix) continue;
-      if ((per == StatePer::row_pair && !v.left) || (per == StatePer::column_pair && !v.right)) {
-        continue;
-      }
-      const int64_t side = per == StatePer::row || per == StatePer::row_pair ? v.rows : v.columns;
-      const bool pair = per == StatePer::row_pair || per == StatePer::column_pair;
-      vectors[j].resize(at(v.batches * side * (pair ? side : 1)));
+      const StateInfo& state = rule.info.states[j];
+      if (state.per == StatePer::element || !v.matrix) continue;
+      vectors[j].resize(at(state_elements(v, n, state)));
     }
   }
 

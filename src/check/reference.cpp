@@ -202,8 +202,7 @@ bool Reference::after_stage(size_t j) const {
   for (size_t p = static_cast<size_t>(first) + 1; p < rule_.passes.size(); ++p) {
     if (rule_.passes[p].writes >> j & 1) return true;
   }
-  return rule_.info.states[j].per == StatePer::row_pair ||
-         rule_.info.states[j].per == StatePer::column_pair;
+  return is_square(rule_.info.states[j].per);
 }
 
 bool Reference::has_values(size_t j) const { return rule_.info.states[j].per == StatePer::element; }

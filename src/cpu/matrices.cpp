@@ -32,9 +32,8 @@ int scratch_planes(const Rule& rule) {
 }
 
 bool has_pairs(const Rule& rule) {
-  return std::any_of(rule.info.states.begin(), rule.info.states.end(), [](const StateInfo& s) {
-    return s.per == StatePer::row_pair || s.per == StatePer::column_pair;
-  });
+  return std::any_of(rule.info.states.begin(), rule.info.states.end(),
+                     [](const StateInfo& s) { return is_square(s.per); });
 }
 
 // Elements of scratch that a tensor needs: its planes, one to compute into, squares, and work.

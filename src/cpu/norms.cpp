@@ -13,8 +13,6 @@ namespace {
 // Large enough that adding the units up is nothing beside the passes.
 constexpr Index kUnitElements = 1 << 16, kUnitRows = 64;
 
-bool is_vector(StatePer per) { return per == StatePer::row || per == StatePer::column; }
-
 Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
 // Column sums are kept for each unit: few rows a unit would make them as large as the tensor.

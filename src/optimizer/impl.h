@@ -103,8 +103,8 @@ void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
 // A parameter as the rule sees it; throws where the rule is not for such.
 View view_of(const Rule& rule, const Param& p, int64_t elements, const double* hyper);
-// How many values a state has.
-int64_t state_elements(const cpu::Tensor& t, const StateInfo& s);
+// How many values a state has of a tensor of n elements; 0 if its side has none.
+int64_t state_elements(const View& v, int64_t n, const StateInfo& s);
 // Sets a master or remainder from the 16-bit parameter.
 void fill_low(const Slot& slot, Device device);
 

@@ -126,8 +126,8 @@ void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
     if (const size_t bytes = low_bytes(t.param_storage)) t.low = cursor.take(t.n, bytes);
     for (size_t j = 0; j < rule.states.size(); ++j) {
       if ((t.present >> j & 1) != 0 && !rule.states[j].scratch) {
-        t.state[j] =
-            cursor.take(state_elements(t, rule.states[j]), element_bytes(t.state_storage[j]));
+        t.state[j] = cursor.take(state_elements(t.view, t.n, rule.states[j]),
+                                 element_bytes(t.state_storage[j]));
       }
     }
   }
@@ -145,19 +145,18 @@ View view_of(const Rule& rule, const Param& p, int64_t n, const double* hyper) {
   return view;
 }
 
-int64_t state_elements(const cpu::Tensor& t, const StateInfo& s) {
-  const View& v = t.view;
+int64_t state_elements(const View& v, int64_t n, const StateInfo& s) {
   switch (s.per) {
     case StatePer::element:
-      return t.n;
+      return n;
     case StatePer::row:
       return v.batches * v.rows;
     case StatePer::column:
       return v.batches * v.columns;
     case StatePer::row_pair:
-      return v.batches * v.rows * v.rows;
+      return v.left ? v.batches * v.rows * v.rows : 0;
     case StatePer::column_pair:
-      return v.batches * v.columns * v.columns;
+      return v.right ? v.batches * v.columns * v.columns : 0;
   }
   return 0;
 }
@@ -199,10 +198,8 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     t.present = group.present;
     for (size_t j = 0; j < rule.states.size(); ++j) {
       const bool kept = t.view.matrix ? rule.states[j].of_matrices : rule.states[j].of_vectors;
-      const StatePer per = rule.states[j].per;
-      const bool side = per == StatePer::row_pair      ? t.view.left
-                        : per == StatePer::column_pair ? t.view.right
-                                                       : true;
+      const bool side =
+          !is_square(rule.states[j].per) || state_elements(t.view, t.n, rule.states[j]) > 0;
       if (!kept || !side) t.present &= ~(1u << j);
     }
     t.param_storage = param_storage(p, group.options.rounding);

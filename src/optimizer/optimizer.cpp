@@ -284,7 +284,8 @@ std::vector<StateView> Optimizer::states(size_t i) const {
                        : f == cpu::Storage::f32 ? DType::f32
                                                 : DType::bf16;
     const StateInfo& info = impl_->rule.info.states[j];
-    out.push_back({info.name, s.tensor.state[j], type, state_elements(s.tensor, info)});
+    out.push_back(
+        {info.name, s.tensor.state[j], type, state_elements(s.tensor.view, s.tensor.n, info)});
   }
   return out;
 }

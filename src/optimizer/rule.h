@@ -17,6 +17,9 @@ struct RuleKernels;
 
 namespace gallop {
 
+inline bool is_vector(StatePer p) { return p == StatePer::row || p == StatePer::column; }
+inline bool is_square(StatePer p) { return p == StatePer::row_pair || p == StatePer::column_pair; }
+
 struct Rule {
   RuleInfo info;
   std::vector<Entry> entries;
