@@ -4,13 +4,13 @@
 #include "bench/nvml.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "bench/machine_files.h"
+#include "folder.h"
 
 namespace gallop::bench {
 namespace {
@@ -18,15 +18,8 @@ namespace {
 // A folder that stands in for / and is removed at the end.
 class FakeRoot : public testing::Test {
  protected:
-  FakeRoot()
-      : root_(std::filesystem::temp_directory_path() /
-              ("gallop_machine_test_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(root_);
-  }
-  ~FakeRoot() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path full = root_.string() + path;
+    const std::filesystem::path full = root_.path() + path;
     std::filesystem::create_directories(full.parent_path());
     std::ofstream(full) << text;
   }
@@ -40,11 +33,11 @@ class FakeRoot : public testing::Test {
     write(folder + "size", size + "\n");
   }
 
-  Machine describe() const { return describe_machine(root_.string()); }
-  double quota() const { return MachineFiles(root_.string()).cgroup_cpus(); }
+  Machine describe() const { return describe_machine(root_.path()); }
+  double quota() const { return MachineFiles(root_.path()).cgroup_cpus(); }
 
  private:
-  std::filesystem::path root_;
+  test::Folder root_;
 };
 
 using DescribeMachine = FakeRoot;

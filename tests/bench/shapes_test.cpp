@@ -5,20 +5,24 @@
 
 #include <fstream>
 
+#include "folder.h"
 #include "gallop/error.h"
 
 namespace gallop::bench {
 namespace {
 
-std::string file_with(const std::string& text) {
-  const std::string path = testing::TempDir() + "shapes.txt";
+// The shapes that a file of this text says.
+ShapeList of_file(const std::string& text) {
+  const test::Folder folder;
+  const std::string path = folder / "shapes.txt";
   std::ofstream(path) << text;
-  return path;
+  return parse_shapes(path);
 }
 
-std::string refusal(const std::string& text) {
+template <class Read>
+std::string refusal(Read read, const std::string& text) {
   try {
-    parse_shapes(text);
+    read(text);
   } catch (const Error& e) {
     return e.what();
   }
@@ -41,8 +45,7 @@ TEST(Shapes, OfGpt2HaveTheirRoles) {
 }
 
 TEST(Shapes, OfAFileMaySayWhatTheyAre) {
-  const ShapeList list =
-      parse_shapes(file_with("a 3x4\n# nothing\nb 5 bias # a comment\n\nc 6x7 hidden\n"));
+  const ShapeList list = of_file("a 3x4\n# nothing\nb 5 bias # a comment\n\nc 6x7 hidden\n");
   ASSERT_EQ(list.shapes.size(), 3u);
   EXPECT_EQ(list.shapes[0].role, Role::other);
   EXPECT_EQ(list.shapes[1].role, Role::bias);
@@ -51,11 +54,11 @@ TEST(Shapes, OfAFileMaySayWhatTheyAre) {
 }
 
 TEST(Shapes, WrongLinesAreNamed) {
-  EXPECT_NE(refusal(file_with("a 3x4 wheel\n")).find("role 'wheel' is unknown"), std::string::npos);
-  EXPECT_NE(refusal(file_with("ok 3\nb 3y4\n")).find(":2: 'b 3y4'"), std::string::npos);
-  EXPECT_NE(refusal(file_with("b 3x4 bias more\n")).find("perhaps a role"), std::string::npos);
-  EXPECT_NE(refusal(file_with("# empty\n")).find("names no tensor"), std::string::npos);
-  EXPECT_NE(refusal("gpt2:12").find("gpt2:LAYERSxWIDTH"), std::string::npos);
+  EXPECT_NE(refusal(of_file, "a 3x4 wheel\n").find("role 'wheel' is unknown"), std::string::npos);
+  EXPECT_NE(refusal(of_file, "ok 3\nb 3y4\n").find(":2: 'b 3y4'"), std::string::npos);
+  EXPECT_NE(refusal(of_file, "b 3x4 bias more\n").find("perhaps a role"), std::string::npos);
+  EXPECT_NE(refusal(of_file, "# empty\n").find("names no tensor"), std::string::npos);
+  EXPECT_NE(refusal(parse_shapes, "gpt2:12").find("gpt2:LAYERSxWIDTH"), std::string::npos);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <functional>
 #include <set>
 
+#include "folder.h"
 #include "gallop/error.h"
 #include "io/safetensors.h"
 
@@ -62,12 +63,6 @@ struct Recording {
 
 class Goldens : public testing::Test {
  protected:
-  Goldens() {
-    std::string name = (fs::temp_directory_path() / "gallop_golden_XXXXXX").string();
-    folder = mkdtemp(name.data());
-  }
-  ~Goldens() override { fs::remove_all(folder); }
-
   // The only row after `change` was made to a copy of a golden file.
   lab::Row replay_changed(const std::string& file, const std::function<void(Recording&)>& change) {
     Recording recording(kGoldens + "/" + file);
@@ -87,7 +82,8 @@ class Goldens : public testing::Test {
     return "";
   }
 
-  std::string folder;
+  test::Folder own;
+  const std::string folder = own.path();
 };
 
 TEST_F(Goldens, EveryRecordedRunPassesButTwoWhichSayWhyTheyAreSkipped) {

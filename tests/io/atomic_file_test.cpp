@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "folder.h"
 #include "gallop/error.h"
 
 namespace gallop::io {
@@ -24,23 +25,17 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() {
-    std::string pattern = (fs::temp_directory_path() / "gallop_atomic_XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~AtomicFileTest() override { fs::remove_all(directory_); }
-
-  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : fs::directory_iterator(directory_)) {
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
       found.push_back(entry.path().filename().string());
     }
     return found;
   }
 
-  fs::path directory_;
+  test::Folder folder_;
 };
 
 std::string contents(const std::string& path) {

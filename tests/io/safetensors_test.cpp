@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "folder.h"
 #include "gallop/error.h"
 
 namespace gallop::io {
@@ -292,13 +293,6 @@ TEST(Safetensors, SentencesStayShortAndPrintable) {
 
 class SafetensorsOnDisk : public testing::Test {
  protected:
-  SafetensorsOnDisk() {
-    std::string pattern = (fs::temp_directory_path() / "gallop_tensors_XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-    path_ = (directory_ / "t.safetensors").string();
-  }
-  ~SafetensorsOnDisk() override { fs::remove_all(directory_); }
-
   std::string contents() const {
     std::ifstream in(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -312,7 +306,7 @@ class SafetensorsOnDisk : public testing::Test {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
-    EXPECT_TRUE(fs::is_empty(directory_));
+    EXPECT_TRUE(fs::is_empty(folder_.path()));
   }
   template <class Action>
   std::string io_error(Action action) const {
@@ -326,8 +320,8 @@ class SafetensorsOnDisk : public testing::Test {
     return "";
   }
 
-  fs::path directory_;
-  std::string path_;
+  test::Folder folder_;
+  const std::string path_ = folder_ / "t.safetensors";
 };
 
 TEST_F(SafetensorsOnDisk, WritesTheExpectedBytes) {
@@ -390,7 +384,7 @@ TEST_F(SafetensorsOnDisk, OpenedFileSurvivesTruncation) {
 TEST_F(SafetensorsOnDisk, OpenNamesThePathAndTheReason) {
   std::string what = io_error([&] { SafetensorsFile::open(path_); });
   EXPECT_EQ(what, "cannot read '" + path_ + "': No such file or directory");
-  what = io_error([&] { SafetensorsFile::open(directory_.string()); });
+  what = io_error([&] { SafetensorsFile::open(folder_.path()); });
   EXPECT_NE(what.find("it is a directory, expected a file"), std::string::npos) << what;
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   what = io_error([&] { SafetensorsFile::open(path_); });
@@ -418,7 +412,7 @@ TEST_F(SafetensorsOnDisk, FailedWriteKeepsTheOldFile) {
   const std::vector<TensorOut> wrong = {{"a", "F32", {2}, "x", 1}};
   EXPECT_THROW(write_safetensors(path_, wrong, {}), Error);
   EXPECT_EQ(SafetensorsFile::open(path_).metadata().at("k"), "old");
-  EXPECT_THROW(write_safetensors((directory_ / "no/t").string(), {}, {}), Error);
+  EXPECT_THROW(write_safetensors(folder_ / "no/t", {}, {}), Error);
 }
 
 }  // namespace

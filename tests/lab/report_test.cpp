@@ -2,15 +2,14 @@
 #include "lab/report.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "folder.h"
 #include "gallop/error.h"
 
 namespace gallop::lab {
@@ -280,12 +279,11 @@ TEST(RenderJson, SurvivesBytesThatAreNoUtf8) {
 }
 
 TEST(Emit, WritesTheRenderedTextToTheFile) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("gallop_report_test_" + std::to_string(getpid()) + ".csv");
-  emit(bench_table(), Format::csv, path.string());
+  const test::Folder folder;
+  const std::string path = folder / "table.csv";
+  emit(bench_table(), Format::csv, path);
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
-  std::filesystem::remove(path);
   EXPECT_EQ(text.str(), render(bench_table(), Format::csv, false));
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "folder.h"
 #include "gallop/error.h"
 
 namespace gallop::lab {
@@ -19,16 +20,12 @@ using testing::HasSubstr;
 class TorchPeerTest : public testing::Test {
  protected:
   void pretend(const std::string& script) {
-    path_ = testing::TempDir() + "gallop-fake-python-" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::ofstream(path_) << "#!/bin/sh\n" << script << "\n";
-    chmod(path_.c_str(), 0755);
-    setenv("GALLOP_PYTHON", path_.c_str(), 1);
+    const std::string path = folder_ / "python";
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    chmod(path.c_str(), 0755);
+    setenv("GALLOP_PYTHON", path.c_str(), 1);
   }
-  void TearDown() override {
-    unsetenv("GALLOP_PYTHON");
-    if (!path_.empty()) std::remove(path_.c_str());
-  }
+  void TearDown() override { unsetenv("GALLOP_PYTHON"); }
   static std::string why(const std::function<void()>& f) {
     try {
       f();
@@ -39,7 +36,7 @@ class TorchPeerTest : public testing::Test {
   }
 
  private:
-  std::string path_;
+  test::Folder folder_;
 };
 
 TEST_F(TorchPeerTest, AsksEachModeForTheCellAndKeepsTheOrder) {

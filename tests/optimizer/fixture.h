@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include <cstring>
-#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "check/data.h"
 #include "check/reachable.h"
 #include "check/sweep.h"
+#include "folder.h"
 #include "gallop/gallop.h"
 #include "optimizer/rule.h"
 
@@ -284,28 +284,5 @@ void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts,
     ADD_FAILURE() << "not a gallop::Error: " << e.what();
   }
 }
-
-// A folder that is gone when the test ends.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "gallop-XXXXXX";
-    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::permissions(path_, std::filesystem::perms::owner_all, ignored);
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace gallop::test
