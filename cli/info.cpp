@@ -64,6 +64,7 @@ lab::Table describe(const Where& where, bool measure) {
   add("compiler", m.compiler);
   if (!m.governor.empty()) add("governor", m.governor);
   const auto gpus = bench::find_gpus();
+  if (cuda::emulated()) add("cuda:0", "emulated by the CPU, for tests");
   if (gpus.empty()) add("gpu", "none found");
   for (const bench::Gpu& g : gpus) {
     add("gpu", fmt::format("{}, {}, driver {}", g.name, size_text(g.memory_bytes), g.driver));
@@ -77,7 +78,7 @@ lab::Table describe(const Where& where, bool measure) {
     add("4-read-3-write ceiling",
         fmt::format("{:.1f} GB/s over {}", c.read4_write3_gb_s, size_text(bytes)));
   }
-  if (measure && cuda::built()) {
+  if (measure && cuda::built() && !cuda::emulated()) {
     for (size_t i = 0; i < gpus.size(); ++i) add_gpu_ceiling(static_cast<int>(i), add);
   }
   return table;

@@ -21,7 +21,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gallopConfig.cmake
         DESTINATION ${package_dir})
 
 set(GALLOP_PC_CUDA "")
-if(GALLOP_WITH_CUDA)
+if(GALLOP_WITH_CUDA AND NOT GALLOP_EMULATED_CUDA)
   set(GALLOP_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt ")
 endif()
 configure_file(cmake/gallop.pc.in gallop.pc @ONLY)

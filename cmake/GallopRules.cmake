@@ -38,6 +38,12 @@ function(gallop_private_source target source flags)
 endfunction()
 
 function(gallop_cuda_source target source)
+  if(GALLOP_EMULATED_CUDA)
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES LANGUAGE CXX)
+    gallop_private_source(${target} ${source}
+      "-x;c++;-include;cuda_emulator/device.h;-ffp-contract=off;-Wno-unknown-pragmas;-Wno-maybe-uninitialized")
+    return()
+  endif()
   # No contraction: rules write fma where they mean it.
   set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES
     COMPILE_OPTIONS "-std=c++20;-fmad=false;--expt-relaxed-constexpr"
@@ -74,7 +80,7 @@ function(gallop_rule_sources target header register)
   endforeach()
   # Only where the library and this project both have CUDA.
   set(cuda nullptr)
-  if(GALLOP_WITH_CUDA AND CMAKE_CUDA_COMPILER)
+  if(GALLOP_WITH_CUDA AND (CMAKE_CUDA_COMPILER OR GALLOP_EMULATED_CUDA))
     file(CONFIGURE OUTPUT ${dir}/${id}.cu CONTENT
 "#include \"${path}\"
 #define GALLOP_RULE ${struct}

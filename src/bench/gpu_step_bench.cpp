@@ -82,6 +82,13 @@ class Runner {
 };
 
 // Two arrays, one copied to the other.
+void refuse_emulated() {
+  if (!cuda::emulated()) return;
+  throw Error(
+      ErrorCode::unsupported,
+      "this build emulates a GPU for tests, whose times mean nothing; expected one by nvcc");
+}
+
 struct Copy {
   Copy(int device, size_t size) : bytes(size), from(device, size), to(device, size) {}
   size_t bytes;
@@ -91,6 +98,7 @@ struct Copy {
 }  // namespace
 
 double measure_gpu_copy(int device) {
+  refuse_emulated();
   cuda::Stream stream(device);
   const Copy copy(device, size_t{1} << 31);
   std::vector<double> seconds;
@@ -102,6 +110,7 @@ double measure_gpu_copy(int device) {
 }
 
 std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
+  refuse_emulated();
   cuda::Stream stream(b.device.index);
   // As much as a step moves, but far more than the cache and not all of the memory.
   const size_t l2 = cuda::l2_bytes(b.device.index);

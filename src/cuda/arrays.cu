@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/arrays.h"
+#include "cuda/launch.cuh"
 #include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
@@ -104,47 +105,43 @@ unsigned blocks_for(Index n) {
 }
 
 template <class T, int O = 0>
-void launch(Op op, T* out, const Operand* in, Index n, cudaStream_t stream) {
+cudaError_t launch_op(Op op, T* out, const Operand* in, Index n, cudaStream_t stream) {
   constexpr Op kOp = static_cast<Op>(O);
   if (op == kOp) {
-    pass<kOp, T><<<blocks_for(n), kPassThreads, 0, stream>>>(out, in[0], in[1], in[2], n);
+    return launch(&pass<kOp, T>, blocks_for(n), kPassThreads, stream, out, in[0], in[1], in[2], n);
   } else if constexpr (kOp != Op::copy) {
-    launch<T, O + 1>(op, out, in, n, stream);
+    return launch_op<T, O + 1>(op, out, in, n, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
 
 cudaError_t launch_pass(bool f64, Op op, void* out, const Operand* in, Index n,
                         cudaStream_t stream) {
-  f64 ? launch(op, static_cast<double*>(out), in, n, stream)
-      : launch(op, static_cast<float*>(out), in, n, stream);
-  return cudaGetLastError();
+  return f64 ? launch_op(op, static_cast<double*>(out), in, n, stream)
+             : launch_op(op, static_cast<float*>(out), in, n, stream);
 }
 
 cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in,
                          Index n, cudaStream_t stream) {
-  if (f64) {
-    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<double*>(out), in,
-                                                      n);
-  } else {
-    write<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, static_cast<float*>(out), in,
-                                                      n);
-  }
-  return cudaGetLastError();
+  const dim3 grid = blocks_for(n), block = kPassThreads;
+  return f64
+             ? launch(&write<double>, grid, block, stream, step, target, static_cast<double*>(out),
+                      in, n)
+             : launch(&write<float>, grid, block, stream, step, target, static_cast<float*>(out),
+                      in, n);
 }
 
 cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
                           cudaStream_t stream) {
-  decode_array<<<blocks_for(n), kPassThreads, 0, stream>>>(data, low, storage, out, n);
-  return cudaGetLastError();
+  return launch(&decode_array, blocks_for(n), kPassThreads, stream, data, low, storage, out, n);
 }
 
 cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,
                           Storage storage, const float* in, Index n, cudaStream_t stream) {
-  encode_array<<<blocks_for(n), kPassThreads, 0, stream>>>(step, target, number, data, low, storage,
-                                                           in, n);
-  return cudaGetLastError();
+  return launch(&encode_array, blocks_for(n), kPassThreads, stream, step, target, number, data, low,
+                storage, in, n);
 }
 
 }  // namespace gallop::cuda

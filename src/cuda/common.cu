@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Kernels that no rule is needed for: the norm, zeroing, masters, small changes to device memory.
 #include "cuda/common.h"
+#include "cuda/launch.cuh"
 #include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
@@ -11,7 +12,7 @@ namespace {
 __device__ double block_sum(double value) {
   __shared__ double sums[kThreads];
   sums[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
   }
@@ -168,33 +169,27 @@ __global__ void change_group(Group* group, const __grid_constant__ Group value) 
 
 __global__ void count_skipped(Control* control) { ++control->skipped; }
 
-cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
-
 }  // namespace
 
-const void* square_sum_kernel() { return reinterpret_cast<const void*>(&square_sum); }
-const void* zero_grads_kernel() { return reinterpret_cast<const void*>(&zero_grads); }
+const void* square_sum_kernel() { return address_of(&square_sum); }
+const void* zero_grads_kernel() { return address_of(&zero_grads); }
 
 cudaError_t launch_fill_masters(const void* in, float* out, Index n, bool bf16, void* stream) {
   const Index blocks = (n + 255) / 256;
-  fill_masters<<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0,
-                 stream_of(stream)>>>(static_cast<const Half*>(in), out, n, bf16);
-  return cudaGetLastError();
+  return launch(&fill_masters, static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, stream,
+                static_cast<const Half*>(in), out, n, bf16);
 }
 
 cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* stream) {
-  change_grads<<<1, GradChanges::kMost, 0, stream_of(stream)>>>(grads, changes);
-  return cudaGetLastError();
+  return launch(&change_grads, 1, GradChanges::kMost, stream, grads, changes);
 }
 
 cudaError_t launch_change_group(Group* group, const Group& value, void* stream) {
-  change_group<<<1, 1, 0, stream_of(stream)>>>(group, value);
-  return cudaGetLastError();
+  return launch(&change_group, 1, 1, stream, group, value);
 }
 
 cudaError_t launch_count_skipped(Control* control, void* stream) {
-  count_skipped<<<1, 1, 0, stream_of(stream)>>>(control);
-  return cudaGetLastError();
+  return launch(&count_skipped, 1, 1, stream, control);
 }
 
 }  // namespace gallop::cuda

@@ -18,6 +18,14 @@ std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10
 
 bool built() { return true; }
 
+bool emulated() {
+#if defined(GALLOP_EMULATED_CUDA)
+  return true;
+#else
+  return false;
+#endif
+}
+
 void check(cudaError_t status, const std::string& doing) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // an error that is not of the device's own kind is forgotten

@@ -11,7 +11,8 @@
 
 namespace gallop::cuda {
 
-bool built();  // whether this build has CUDA
+bool built();     // whether this build has CUDA
+bool emulated();  // by the CPU, for tests
 
 // Throws unless the device exists and its driver can run this build.
 void require_device(int device);

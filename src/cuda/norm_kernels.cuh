@@ -164,7 +164,7 @@ struct TileWorker {
       if (is_whole(c)) update<kVector>(first + c, column + c, slot, 0);
     }
     // What is left, element by element. Column sums lie in registers and have no index at run time.
-    constexpr int kUnroll = kOfColumns != 0 ? kSlots : 1;
+    [[maybe_unused]] constexpr int kUnroll = kOfColumns != 0 ? kSlots : 1;
 #pragma unroll kUnroll
     for (int slot = 0; slot < kSlots; ++slot) {
       const int c = first_of(slot);

@@ -130,7 +130,7 @@ class DeviceVectors {
     __shared__ double values[kThreads];
     __syncthreads();
     values[threadIdx.x] = value;
-    for (int half = kThreads / 2; half > 0; half /= 2) {
+    for (unsigned half = kThreads / 2; half > 0; half /= 2) {
       __syncthreads();
       if (threadIdx.x < half) {
         values[threadIdx.x] = op(values[threadIdx.x], values[threadIdx.x + half]);

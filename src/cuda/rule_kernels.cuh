@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/coefs.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/norm_kernels.cuh"
 #include "cuda/vectors.cuh"
 
@@ -236,14 +237,14 @@ const void* kernel_at() {
   constexpr unsigned kPresent = detail::variant_states<R>(I / kPaths % detail::kVariants<R>);
   constexpr Path kPath = static_cast<Path>(I % kPaths);
   if constexpr (!detail::kHasNorms<R>) {
-    return reinterpret_cast<const void*>(&update<R, kKernel, kPresent, kPath>);
+    return address_of(&update<R, kKernel, kPresent, kPath>);
   } else {
     constexpr bool kMatrix = kKernel % 2 == 1;
     constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
     if constexpr (!detail::has_pass<R>(kKernel / 2, kMatrix, kFitting)) {
       return nullptr;  // there is nothing to do
     } else {
-      return reinterpret_cast<const void*>(&norm_pass<R, kKernel / 2, kMatrix, kFitting, kPath>);
+      return address_of(&norm_pass<R, kKernel / 2, kMatrix, kFitting, kPath>);
     }
   }
 }
@@ -261,11 +262,11 @@ struct KernelTable {
     if constexpr (detail::kHasNorms<R>) {
       if constexpr (I < detail::pass_count<R>()) {
         if constexpr (detail::adds_anything<R>(I)) {
-          between[I] = reinterpret_cast<const void*>(&between_passes<R, I>);
+          between[I] = address_of(&between_passes<R, I>);
         }
       }
     } else {
-      if constexpr (I < kEntries) coefs[I] = reinterpret_cast<const void*>(&numbers<R, I>);
+      if constexpr (I < kEntries) coefs[I] = address_of(&numbers<R, I>);
     }
     if constexpr (I + 1 < kSize) fill<I + 1>();
   }

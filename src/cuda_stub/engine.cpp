@@ -16,6 +16,7 @@ namespace {
 }  // namespace
 
 bool built() { return false; }
+bool emulated() { return false; }
 void require_device(int) { absent(); }
 void* allocate(int, size_t) { absent(); }
 void* allocate_shared(int, size_t) { absent(); }

@@ -29,8 +29,7 @@ struct CpuTwin {
     }
     for (size_t i = 0; i < w.params.size(); ++i) {
       list.push_back({std::string("p").append(std::to_string(i)),
-                      {static_cast<int64_t>(params[i].size())},
-                      params[i].data(),
+                      shape_of(static_cast<int64_t>(params[i].size())), params[i].data(),
                       grads[i].data()});
     }
     optimizer.add_group(list);

@@ -11,6 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/timing.h"
 #include "gallop/gallop.h"
+#include "optimizer/fixture.h"
 
 namespace gallop::test {
 
@@ -76,10 +77,11 @@ struct GpuWorld {
       const auto seed = static_cast<unsigned>(i);
       params.push_back(std::make_unique<Floats>(some_values(sizes[i], seed), i % 2));
       grads.push_back(std::make_unique<Floats>(some_values(sizes[i], seed + 7777, 0.1f), i % 2));
-      list.push_back({std::string("p").append(std::to_string(i)),
-                      {static_cast<int64_t>(sizes[i])},
-                      params[i]->data(),
-                      grads[i]->data()});
+      const std::vector<int64_t> shape = shape_of(static_cast<int64_t>(sizes[i]));
+      Param p{std::string("p").append(std::to_string(i)), shape, params[i]->data(),
+              grads[i]->data()};
+      p.role = role_of(shape);
+      list.push_back(p);
     }
     optimizer->add_group(list, group);
   }
