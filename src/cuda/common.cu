@@ -167,6 +167,42 @@ __global__ void change_grads(void** grads, const __grid_constant__ GradChanges c
 
 __global__ void change_group(Group* group, const __grid_constant__ Group value) { *group = value; }
 
+// A warp takes a row at a time; blockIdx.y is the member.
+template <class T>
+__global__ void scale_rows(const NormTensor* norms, const unsigned* members, int value, const T* in,
+                           T* out, Index apart) {
+  const NormTensor& n = norms[members[blockIdx.y]];
+  const Index columns = n.view.columns, rows = n.view.batches * n.view.rows;
+  in += blockIdx.y * apart;
+  out += blockIdx.y * apart;
+  const unsigned warps = gridDim.x * blockDim.x / 32;
+  const unsigned lane = threadIdx.x % 32;
+  for (Index r = (blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows; r += warps) {
+    const double factor = n.row_values[value][r];
+    if constexpr (sizeof(T) == 2) {
+      const float by = static_cast<float>(factor);
+      if (columns % 8 == 0 && apart % 8 == 0) {
+        const uint4* from = reinterpret_cast<const uint4*>(in + r * columns);
+        uint4* to = reinterpret_cast<uint4*>(out + r * columns);
+        for (Index c = lane; c < columns / 8; c += 32) {
+          uint4 eight = from[c];
+          Half* halves = reinterpret_cast<Half*>(&eight);
+#pragma unroll
+          for (int k = 0; k < 8; ++k) halves[k] = to_bf16_nearest(from_bf16(halves[k]) * by);
+          to[c] = eight;
+        }
+        continue;
+      }
+      for (Index c = lane; c < columns; c += 32) {
+        out[r * columns + c] = to_bf16_nearest(from_bf16(in[r * columns + c]) * by);
+      }
+    } else {
+      for (Index c = lane; c < columns; c += 32)
+        out[r * columns + c] = in[r * columns + c] * factor;
+    }
+  }
+}
+
 __global__ void count_skipped(Control* control) { ++control->skipped; }
 
 }  // namespace
@@ -186,6 +222,20 @@ cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* 
 
 cudaError_t launch_change_group(Group* group, const Group& value, void* stream) {
   return launch(&change_group, 1, 1, stream, group, value);
+}
+
+cudaError_t launch_scale_rows(const NormTensor* norms, const unsigned* members, unsigned count,
+                              int value, const void* in, void* out, Index apart, bool wide,
+                              void* stream) {
+  const dim3 grid(64, count);
+  if (wide) {
+    scale_rows<<<grid, 256, 0, stream_of(stream)>>>(
+        norms, members, value, static_cast<const double*>(in), static_cast<double*>(out), apart);
+  } else {
+    scale_rows<<<grid, 256, 0, stream_of(stream)>>>(
+        norms, members, value, static_cast<const Half*>(in), static_cast<Half*>(out), apart);
+  }
+  return cudaGetLastError();
 }
 
 cudaError_t launch_count_skipped(Control* control, void* stream) {

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/step_data.h"
+#include "cuda/norm_data.h"
 
 namespace gallop::cuda {
 
@@ -22,6 +22,11 @@ struct GradChanges {
 cudaError_t launch_fill_masters(const void* in, float* out, Index n, bool bf16, void* stream);
 cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* stream);
 cudaError_t launch_change_group(Group* group, const Group& value, void* stream);
+// Row r of each member's matrices times its number `value`: bf16, or fp64 if wide. Members lie
+// `apart` elements from one another.
+cudaError_t launch_scale_rows(const NormTensor* norms, const unsigned* members, unsigned count,
+                              int value, const void* in, void* out, Index apart, bool wide,
+                              void* stream);
 cudaError_t launch_count_skipped(Control* control, void* stream);
 
 }  // namespace gallop::cuda

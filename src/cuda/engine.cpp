@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cuda/common.h"
+#include "cuda/matrices.h"
 #include "cuda/memory.h"
 #include "cuda/norms.h"
 #include "cuda/runtime.h"
@@ -19,7 +20,7 @@
 namespace gallop::cuda {
 namespace {
 
-Tensor device_tensor(const Slot& s) {
+Tensor device_tensor(const Slot& s, size_t index, const MatrixPlan* matrices) {
   Tensor t{};
   const cpu::Tensor& from = s.tensor;
   Bits64 bits = reinterpret_cast<Bits64>(from.param) | reinterpret_cast<Bits64>(from.low);
@@ -27,8 +28,11 @@ Tensor device_tensor(const Slot& s) {
   t.low = from.low;
   for (int j = 0; j < detail::kMaxStates; ++j) {
     t.state[j] = from.state[j];
+    if ((from.present >> j & 1) != 0 && t.state[j] == nullptr && matrices != nullptr) {
+      t.state[j] = matrices->scratch(index, static_cast<size_t>(j));
+    }
     t.state_storage[j] = from.state_storage[j];
-    bits |= reinterpret_cast<Bits64>(from.state[j]);
+    bits |= reinterpret_cast<Bits64>(t.state[j]);
   }
   t.n = from.n;
   t.id = s.id;
@@ -92,8 +96,15 @@ struct Engine::Impl {
   Buffer<Control> control;
   Buffer<double> partials;
   Table everything;
-  NormPlan plan;  // of a rule with norms
-  Table tiles;    // of everything
+  NormPlan plan;        // of a rule with norms
+  MatrixPlan matrices;  // of one over matrices
+  struct Planned {
+    const Table::Launch* launch;
+    int pass;
+    const void* kernel;
+  };
+  std::vector<Planned> planned;  // of the step in progress
+  Table tiles;                   // of everything
   std::map<std::vector<size_t>, Table> subsets;
   std::map<const void*, int> resident;  // blocks of a kernel that fit on one multiprocessor
   Step step{};                          // of the step in progress
@@ -101,6 +112,7 @@ struct Engine::Impl {
   Scratch scratch;
 
   bool has_norms() const { return !rule.passes.empty(); }
+  const MatrixPlan* matrix_plan() const { return rule.stages != 0 ? &matrices : nullptr; }
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -119,14 +131,15 @@ struct Engine::Impl {
   void upload() {
     if (!stale) return;
     refuse_capture("the first step after parameters were added or moved");
-    std::vector<Tensor> t;
-    std::vector<void*> g;
-    for (const Slot& s : slots) {
-      t.push_back(device_tensor(s));
-      g.push_back(s.tensor.grad);
-    }
     // Captured graphs hold addresses: what keeps its size keeps its place.
     const bool added = slots.size() != tensors.size() || replan;
+    if (added && rule.stages != 0) matrices.assign(device, rule, options.mode, slots);
+    std::vector<Tensor> t;
+    std::vector<void*> g;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      t.push_back(device_tensor(slots[i], i, matrix_plan()));
+      g.push_back(slots[i].tensor.grad);
+    }
     tensors.assign(device, t);
     grads.assign(device, g);
     upload_numbers();
@@ -140,7 +153,7 @@ struct Engine::Impl {
       subsets.clear();
       if (has_norms()) {
         plan.assign(device, rule, slots, groups);
-        tiles = Table(device, multiprocessors, options.mode, slots, all, &plan);
+        tiles = Table(device, multiprocessors, options.mode, slots, all, &plan, matrix_plan());
         replan = false;
       }
       partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
@@ -191,7 +204,8 @@ struct Engine::Impl {
     auto it = subsets.find(key);
     if (it == subsets.end()) {
       refuse_capture("the first step of a choice of parameters");
-      Table table(device, multiprocessors, options.mode, slots, key, has_norms() ? &plan : nullptr);
+      Table table(device, multiprocessors, options.mode, slots, key, has_norms() ? &plan : nullptr,
+                  matrix_plan());
       it = subsets.emplace(std::move(key), std::move(table)).first;
     }
     return it->second;
@@ -258,45 +272,68 @@ struct Engine::Impl {
     return nullptr;
   }
 
-  void update_norms(const Table& table, bool finish) {
-    unsigned wanted = 0;
-    int left = 0;
-    for (const Table::Launch& l : table.launches()) {
-      wanted |= l.passes;
-      left += __builtin_popcount(l.passes);
+  // The launches of all passes in their order: batch after batch, in each pass after pass.
+  void plan_passes(const Table& table) {
+    planned.clear();
+    const int passes = static_cast<int>(rule.passes.size());
+    for (unsigned batch = 0; batch <= matrices.batches(); ++batch) {
+      for (int pass = 0; pass < passes; ++pass) {
+        for (const Table::Launch& l : table.launches()) {
+          if (l.batch != batch || (l.passes >> pass & 1) == 0) continue;
+          // Null: the pass has nothing to do, but what is made of its sums may.
+          planned.push_back(
+              {&l, pass, kernel(2 * pass + static_cast<int>(l.matrix), l.present, l.path)});
+        }
+      }
     }
-    NormStep ns{step, plan.tensors()};
+  }
+
+  void update_norms(const Table& table, bool finish) {
+    plan_passes(table);
+    NormStep ns{step, plan.tensors(), nullptr};
     ns.step.member_count = 0;
     ns.step.finish = finish;
-    const int last = static_cast<int>(rule.passes.size()) - 1;
-    if (wanted == 0) {  // nothing to update, only to count
+    if (planned.empty()) {  // nothing to update, only to count
       ns.step.first_chunk = ns.step.last_chunk = 0;
       return launch(any_last_pass(), 0, &ns, "ending a step");
     }
-    for (int pass = 0; pass <= last; ++pass) {
-      const auto runs = [&](const Table::Launch& l) { return (l.passes >> pass & 1) != 0; };
-      for (const Table::Launch& l : table.launches()) {
-        if (!runs(l)) continue;
-        const bool ends = l.passes >> pass == 1;  // the step of these tensors
-        ns.step.first_chunk = l.first_chunk;
-        ns.step.last_chunk = l.last_chunk;
-        ns.step.members = table.members() + l.first_member;
-        ns.step.member_count = ends ? l.member_count : 0;
-        ns.step.zero_grad = ends && step.zero_grad;
-        ns.step.finish = finish && --left == 0;
-        const void* k = kernel(2 * pass + static_cast<int>(l.matrix), l.present, l.path);
-        if (k != nullptr) launch(k, l.last_chunk - l.first_chunk, &ns, "launching a pass");
-      }
-      if (!rule.adds_up(pass)) continue;
-      for (const Table::Launch& l : table.launches()) {
-        if (!runs(l) || l.member_count == 0) continue;
-        ns.step.members = table.members() + l.first_member;
-        void* arguments[] = {&ns};
-        check(cudaLaunchKernel(rule.cuda->between[pass], dim3(l.member_count), dim3(kThreads),
-                               arguments, 0, static_cast<cudaStream_t>(stream)),
-              "launching what comes between passes");
-      }
+    for (size_t i = 0; i < planned.size(); ++i) {
+      const auto& [l, pass, k] = planned[i];
+      const bool ends = l->passes >> pass == 1;  // the step of these tensors
+      ns.step.first_chunk = l->first_chunk;
+      ns.step.last_chunk = l->last_chunk;
+      ns.step.members = table.members() + l->first_member;
+      ns.step.member_count = ends ? l->member_count : 0;
+      ns.step.zero_grad = ends && step.zero_grad;
+      ns.step.finish = finish && i + 1 == planned.size();
+      if (k != nullptr) launch(k, l->last_chunk - l->first_chunk, &ns, "launching a pass");
+      const Planned* next = i + 1 < planned.size() ? &planned[i + 1] : nullptr;
+      if (next != nullptr && next->pass == pass && next->launch->batch == l->batch) continue;
+      after_pass(table, pass, l->batch, ns);
     }
+  }
+
+  // What is made of a pass's sums, and products of matrices.
+  void after_pass(const Table& table, int pass, unsigned batch, NormStep& ns) {
+    for (const Table::Launch& l : table.launches()) {
+      const bool ran = l.batch == batch && (l.passes >> pass & 1) != 0;
+      if (!rule.adds_up(pass) || !ran || l.member_count == 0) continue;
+      void* arguments[] = {&ns};
+      const void* k = rule.cuda->between[pass];
+      constexpr const char* kDoing = "launching what comes between passes";
+      const auto on = static_cast<cudaStream_t>(stream);
+      ns.shares = table.shares() + l.first_share;
+      if (l.alone > 0) {
+        check(cudaLaunchKernel(k, dim3(l.alone), dim3(kThreads), arguments, 0, on), kDoing);
+      }
+      if (l.in_teams == 0) continue;
+      ns.shares += l.alone;
+      plan.forget_meetings(stream);
+      check(cudaLaunchCooperativeKernel(k, dim3(l.in_teams), dim3(kThreads), arguments, 0, on),
+            kDoing);
+    }
+    if (batch == 0 || (rule.stages >> pass & 1) == 0) return;
+    matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), plan.tensors(), stream);
   }
 
   const void* kernel(int entry, unsigned present, Path path) const {

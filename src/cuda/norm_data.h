@@ -25,12 +25,23 @@ struct NormTensor {
   double* column_partials[detail::kMaxSums];  // [matrix][row tile][column]
   double* column_sums[detail::kMaxSums];      // [matrix][column]
   double* states[detail::kMaxStates];         // per row or column, while between() is at work
+  // Of tensors that several blocks work on between passes: how often they have met, and where they
+  // leave sums for one another.
+  unsigned* meetings;
+  double* left_sums;  // [2][kMostParts]
+};
+
+// A block's share of what comes between passes.
+inline constexpr unsigned kMostParts = 64;
+struct Share {
+  unsigned tensor, part, parts;
 };
 
 // One launch of a pass, or of what comes after it. step.chunks are tiles.
 struct NormStep {
   Step step;
   const NormTensor* norms;
+  const Share* shares;  // by block, between passes
 };
 
 }  // namespace gallop::cuda

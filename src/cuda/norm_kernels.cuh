@@ -327,11 +327,12 @@ constexpr bool adds_by_row_or_column(int pass) {
   return false;
 }
 
-// One block for each member.
+// One block for each share.
 template <class R, int P>
 __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant__ NormStep ns) {
   const Step& s = ns.step;
-  const unsigned tensor = s.members[blockIdx.x];
+  const Share share = ns.shares[blockIdx.x];
+  const unsigned tensor = share.tensor;
   const NormTensor& n = ns.norms[tensor];
   if (is_skipped(s) || s.grads[tensor] == nullptr || n.tiles == 0) return;
   __shared__ Job<R, double> job;
@@ -339,7 +340,7 @@ __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant
     job.group = ~0u;
     prepare<R, 0>(s, tensor, job);
   }
-  DeviceVectors v(n);
+  DeviceVectors v(n, share);
   for_indices<detail::sum_count<R>()>([&](auto q) {
     constexpr Sum kSum = R::sums[q];
     if constexpr ((kSum.passes >> P & 1) != 0) {
@@ -360,6 +361,7 @@ __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant
     });
   };
   if (vectors_change) for_vector_states([&](int j, bool row) { v.load_state(j, t, row); });
+  // Every row and column is one thread's throughout: blocks meet for sums alone.
   __syncthreads();
   R::template between<P>(v, job.coef);
   __syncthreads();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a rule's between() works on, by one block for one tensor. See Vectors in core/norms.h.
+// What a rule's between() works on, by one block for one tensor, or several for a large one. See
+// Vectors in core/norms.h.
 #pragma once
 
 #include "cuda/norm_data.h"
@@ -11,8 +12,13 @@ class DeviceVectors {
  public:
   using Number = double;
 
-  __device__ explicit DeviceVectors(const NormTensor& tensor)
-      : n_(tensor), together_(tensor.view.batches == 1) {
+  __device__ DeviceVectors(const NormTensor& tensor, const Share& share)
+      : n_(tensor),
+        together_(tensor.view.batches == 1),
+        part_(share.part),
+        parts_(share.parts),
+        first_(share.part * kThreads + threadIdx.x),
+        stride_(share.parts * kThreads) {
     for (int i = 0; i < detail::kMaxTensorValues; ++i) values_[i] = n_.tensor_values[i];
   }
 
@@ -73,7 +79,7 @@ class DeviceVectors {
     totals_[q] = reduced(sum, [](double x, double y) { return x + y; });
   }
   __device__ void add_row_tiles(int q) {
-    for (Index i = threadIdx.x; i < n_.view.batches * columns(); i += kThreads) {
+    for (Index i = first_; i < n_.view.batches * columns(); i += stride_) {
       const Index matrix = i / columns(), c = i % columns();
       const double* from = n_.column_partials[q] + matrix * n_.row_tiles * columns() + c;
       double sum = 0;
@@ -84,7 +90,7 @@ class DeviceVectors {
   }
   __device__ void load_state(int j, const Tensor& t, bool per_row) {
     const Index count = n_.view.batches * (per_row ? rows() : columns());
-    for (Index i = threadIdx.x; i < count; i += kThreads) {
+    for (Index i = first_; i < count; i += stride_) {
       n_.states[j][i] = t.state_storage[j] == Storage::f64
                             ? static_cast<const double*>(t.state[j])[i]
                             : static_cast<double>(static_cast<const float*>(t.state[j])[i]);
@@ -92,7 +98,7 @@ class DeviceVectors {
   }
   __device__ void store_state(int j, const Tensor& t, bool per_row) const {
     const Index count = n_.view.batches * (per_row ? rows() : columns());
-    for (Index i = threadIdx.x; i < count; i += kThreads) {
+    for (Index i = first_; i < count; i += stride_) {
       if (t.state_storage[j] == Storage::f64) {
         static_cast<double*>(t.state[j])[i] = n_.states[j][i];
       } else {
@@ -101,23 +107,37 @@ class DeviceVectors {
     }
   }
   __device__ void store_tensor_values() const {
-    if (threadIdx.x < detail::kMaxTensorValues) {
+    if (first_ < detail::kMaxTensorValues) {
       n_.tensor_values[threadIdx.x] = values_[threadIdx.x];
     }
   }
   __device__ void narrow_columns(int count) const {
     for (int v = 0; v < count; ++v) {
-      for (Index c = threadIdx.x; c < n_.view.batches * columns(); c += kThreads) {
+      for (Index c = first_; c < n_.view.batches * columns(); c += stride_) {
         n_.narrow[v][c] = static_cast<float>(n_.column_values[v][c]);
       }
     }
   }
 
  private:
+  // All blocks of the tensor; they run at the same time.
+  __device__ void meet() {
+    __syncthreads();
+    if (parts_ == 1) return;
+    if (threadIdx.x == 0) {
+      wanted_ += parts_;
+      __threadfence();
+      atomicAdd(n_.meetings, 1u);
+      while (*static_cast<volatile unsigned*>(n_.meetings) < wanted_) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
   template <class F>
   __device__ void strided(long long first, long long count, F f) {
-    const long long step = together_ ? kThreads : 1;
-    for (long long i = together_ ? threadIdx.x : 0; i < count; i += step) f(first + i);
+    const long long step = together_ ? stride_ : 1;
+    for (long long i = together_ ? first_ : 0; i < count; i += step) f(first + i);
   }
   template <class F>
   __device__ void each(long long first, long long count, F f) {
@@ -126,7 +146,7 @@ class DeviceVectors {
   }
   // Over the block, in an order that does not depend on timing; known to every thread.
   template <class Op>
-  __device__ static double reduced(double value, Op op) {
+  __device__ double reduced(double value, Op op) {
     __shared__ double values[kThreads];
     __syncthreads();
     values[threadIdx.x] = value;
@@ -137,11 +157,19 @@ class DeviceVectors {
       }
     }
     __syncthreads();
-    return values[0];
+    if (parts_ == 1) return values[0];
+    // In turns in one half and the other: no block is still reading the one that is written.
+    double* sums = n_.left_sums + (turn_ ^= kMostParts);
+    if (threadIdx.x == 0) sums[part_] = values[0];
+    meet();
+    double all = __ldcg(sums);
+    for (unsigned part = 1; part < parts_; ++part) all = op(all, __ldcg(sums + part));
+    return all;
   }
 
   const NormTensor& n_;
   bool together_;
+  unsigned part_, parts_, first_, stride_, turn_ = 0, wanted_ = 0;
   double totals_[detail::kMaxSums], values_[detail::kMaxTensorValues];
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/runtime.h"
 #include "optimizer/impl.h"
 
 namespace gallop::cuda {
@@ -40,6 +41,7 @@ void place(const Rule& rule, NormTensor& n, Places<double>& numbers, Places<floa
   const Index columns = v.matrix ? v.batches * v.columns : 0;
   n.tensor_values = numbers.take(detail::kMaxTensorValues);
   n.tile_sums = numbers.take(Index{n.tiles} * detail::kMaxSums);
+  n.left_sums = numbers.take(rows > 0 ? 2 * kMostParts : 0);
   for (int i = 0; i < rule.values.row; ++i) n.row_values[i] = numbers.take(rows);
   for (int i = 0; i < rule.values.column; ++i) {
     n.column_values[i] = numbers.take(columns);
@@ -69,6 +71,10 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
     passes_.push_back(
         rule.active_passes(groups[slots[i].group].hyper.data(), slots[i].tensor.view.matrix));
   }
+  by_sides_ = std::any_of(rule.sums.begin(), rule.sums.end(),
+                          [](const Sum& s) { return s.over != Over::tensor; });
+  meetings_.resize(device, slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) host_[i].meetings = meetings_.data() + i;
   Places<double> numbers{nullptr};
   Places<float> narrow{nullptr};
   for (NormTensor& n : host_) place(rule, n, numbers, narrow);
@@ -78,6 +84,20 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   narrow = {narrow_.data()};
   for (NormTensor& n : host_) place(rule, n, numbers, narrow);
   tensors_.assign(device, host_);
+}
+
+unsigned NormPlan::parts(size_t slot) const {
+  constexpr Index kVectorsAPart = 2048;
+  const View& v = host_[slot].view;
+  if (!by_sides_ || !v.matrix || v.batches > 1) return 1;
+  return static_cast<unsigned>(
+      std::clamp<Index>((v.rows + v.columns) / kVectorsAPart, 1, kMostParts));
+}
+
+void NormPlan::forget_meetings(void* stream) const {
+  check(cudaMemsetAsync(meetings_.data(), 0, meetings_.size() * sizeof(unsigned),
+                        static_cast<cudaStream_t>(stream)),
+        "forgetting meetings of blocks");
 }
 
 }  // namespace gallop::cuda

@@ -24,12 +24,18 @@ class NormPlan {
   unsigned tiles(size_t slot) const { return host_[slot].tiles; }
   bool matrix(size_t slot) const { return host_[slot].view.matrix; }
   unsigned passes(size_t slot) const { return passes_[slot]; }
+  // How many blocks are worth having between passes.
+  unsigned parts(size_t slot) const;
+  // They have not met yet in the next launch.
+  void forget_meetings(void* stream) const;
 
  private:
   std::vector<NormTensor> host_;
   std::vector<unsigned> passes_;
   Buffer<double> numbers_;
   Buffer<float> narrow_;
+  Buffer<unsigned> meetings_;
+  bool by_sides_ = false;  // the rule has sums of rows or columns
   Buffer<NormTensor> tensors_;
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "cuda/matrices.h"
 #include "cuda/norms.h"
 #include "optimizer/impl.h"
 
@@ -21,26 +22,53 @@ Index chunk_for(Index elements, int multiprocessors) {
   return chunk;
 }
 
+// Blocks that meet must all run at the same time: there is one for each multiprocessor at most.
+void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, int multiprocessors,
+               Table::Launch& launch, std::vector<Share>& shares) {
+  std::vector<std::pair<size_t, unsigned>> teams;
+  launch.first_share = static_cast<unsigned>(shares.size());
+  unsigned blocks = 0;
+  for (size_t i : tensors) {
+    const unsigned parts = plan.parts(i);
+    if (parts > 1 && blocks + parts <= static_cast<unsigned>(multiprocessors)) {
+      teams.emplace_back(i, parts);
+      blocks += parts;
+    } else {
+      shares.push_back({static_cast<unsigned>(i), 0, 1});
+    }
+  }
+  launch.alone = static_cast<unsigned>(shares.size()) - launch.first_share;
+  launch.in_teams = blocks;
+  for (const auto& [i, parts] : teams) {
+    for (unsigned part = 0; part < parts; ++part) {
+      shares.push_back({static_cast<unsigned>(i), part, parts});
+    }
+  }
+}
+
 }  // namespace
 
 Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-             const std::vector<size_t>& chosen, const NormPlan* plan) {
+             const std::vector<size_t>& chosen, const NormPlan* plan, const MatrixPlan* matrices) {
   Index elements = 0;
   for (size_t i : chosen) elements += slots[i].tensor.n;
   chunk_elements_ = chunk_for(elements, multiprocessors);
 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
-  std::map<std::tuple<size_t, unsigned, Path, bool, unsigned>, std::vector<size_t>> kinds;
+  std::map<std::tuple<size_t, unsigned, Path, bool, unsigned, unsigned>, std::vector<size_t>> kinds;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
     const bool matrix = plan != nullptr && plan->matrix(i);
     const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
-    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path(), matrix, passes}].push_back(i);
+    const unsigned batch = matrices != nullptr ? matrices->batch(i) : 0;
+    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path(), matrix, passes, batch}].push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
+  std::vector<Share> shares;
   for (const auto& [kind, tensors] : kinds) {
-    Launch launch{std::get<1>(kind), std::get<2>(kind), std::get<3>(kind), std::get<4>(kind)};
+    Launch launch{std::get<1>(kind), std::get<2>(kind), std::get<3>(kind), std::get<4>(kind),
+                  std::get<5>(kind)};
     launch.first_chunk = static_cast<unsigned>(chunks.size());
     launch.first_member = static_cast<unsigned>(members.size());
     for (size_t i : tensors) {
@@ -52,6 +80,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
         chunks.push_back({static_cast<unsigned>(i), static_cast<unsigned>(c)});
       }
     }
+    if (plan != nullptr) share_out(tensors, *plan, multiprocessors, launch, shares);
     launch.last_chunk = static_cast<unsigned>(chunks.size());
     launch.member_count = static_cast<unsigned>(tensors.size());
     launches_.push_back(launch);
@@ -60,6 +89,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
   if (launches_.empty()) launches_.push_back({0, Path::f32});
   chunks_.assign(device, chunks);
   members_.assign(device, members);
+  shares_.assign(device, shares);
 }
 
 }  // namespace gallop::cuda

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda/memory.h"
-#include "cuda/step_data.h"
+#include "cuda/norm_data.h"
 #include "gallop/types.h"
 
 namespace gallop {
@@ -58,6 +58,7 @@ class Buffer {
   size_t size_ = 0;
 };
 
+class MatrixPlan;
 class NormPlan;
 
 class Table {
@@ -66,18 +67,24 @@ class Table {
     unsigned present;
     Path path;
     bool matrix = false;  // of a rule with norms, as
-    unsigned passes = 0;  // the passes to run
+    unsigned passes = 0;  // the passes to run, and
+    unsigned batch = 0;   // of a rule over matrices: which goes through them together
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
+    // Shares of what comes between passes: of tensors with a block each, then of those with
+    // several.
+    unsigned first_share = 0, alone = 0, in_teams = 0;
   };
 
   Table() = default;
   // With a plan, chunks are tiles of a rule with norms.
   Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-        const std::vector<size_t>& chosen, const NormPlan* plan = nullptr);
+        const std::vector<size_t>& chosen, const NormPlan* plan = nullptr,
+        const MatrixPlan* matrices = nullptr);
 
   const std::vector<Launch>& launches() const { return launches_; }  // at least one
   const Chunk* chunks() const { return chunks_.data(); }
   const unsigned* members() const { return members_.data(); }
+  const Share* shares() const { return shares_.data(); }
   size_t chunk_count() const { return chunks_.size(); }
   Index chunk_elements() const { return chunk_elements_; }
 
@@ -86,6 +93,7 @@ class Table {
   Index chunk_elements_ = 0;
   Buffer<Chunk> chunks_;
   Buffer<unsigned> members_;
+  Buffer<Share> shares_;
 };
 
 }  // namespace gallop::cuda

@@ -70,7 +70,7 @@ Storage grad_storage(const Param& p) {
   refuse(p, "unknown gradient dtype");
 }
 
-Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s) {
+Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s, Device device) {
   if (p.dtype == DType::f64) {
     if (o.state != StateFormat::f32) {
       refuse(p, fmt::format("state format {}: an fp64 parameter keeps fp64 state",
@@ -78,6 +78,8 @@ Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s)
     }
     return Storage::f64;
   }
+  // Tensor cores want bf16.
+  if (s.scratch && device.kind == Device::Kind::cuda) return Storage::bf16_nearest;
   if (o.state == StateFormat::f32 || s.exact) return Storage::f32;
   return o.state_rounding == Rounding::nearest ? Storage::bf16_nearest : Storage::bf16_stochastic;
 }
@@ -205,7 +207,7 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     t.param_storage = param_storage(p, group.options.rounding);
     t.grad_storage = grad_storage(p);
     for (size_t j = 0; j < rule.states.size(); ++j) {
-      t.state_storage[j] = state_storage(p, group.options, rule.states[j]);
+      t.state_storage[j] = state_storage(p, group.options, rule.states[j], options.device);
     }
     slot.id = name_id(p.name);
   }

@@ -41,9 +41,11 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
       options(checked(opts)),
       backend(rule, opts.threads) {
   if (options.device.kind == Device::Kind::cpu) return;
-  if (rule.stages != 0) {
+  const bool bases = std::any_of(rule.info.states.begin(), rule.info.states.end(),
+                                 [](const StateInfo& s) { return s.basis; });
+  if (bases) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{} on {}: steps with products of matrices run on the CPU only so far",
+                fmt::format("{} on {}: rules with bases of matrices run on the CPU only so far",
                             rule.info.name, to_string(options.device)));
   }
   cuda::require_device(options.device.index);

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/matmul.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "cuda/memory.h"
+#include "gallop/error.h"
+
+namespace gallop::cuda {
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+#define GALLOP_LT(name) decltype(&::cublasLt##name) name = nullptr
+
+struct Library {
+  GALLOP_LT(Create);
+  GALLOP_LT(Destroy);
+  GALLOP_LT(Matmul);
+  GALLOP_LT(MatmulDescCreate);
+  GALLOP_LT(MatmulDescDestroy);
+  GALLOP_LT(MatmulDescSetAttribute);
+  GALLOP_LT(MatrixLayoutCreate);
+  GALLOP_LT(MatrixLayoutDestroy);
+  GALLOP_LT(MatrixLayoutSetAttribute);
+  GALLOP_LT(MatmulPreferenceCreate);
+  GALLOP_LT(MatmulPreferenceDestroy);
+  GALLOP_LT(MatmulPreferenceSetAttribute);
+  GALLOP_LT(MatmulAlgoGetHeuristic);
+
+  Library() {
+    const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{} was not found, which products of matrices on a GPU need", name));
+    }
+    const auto load = [&](auto& to, const char* symbol) {
+      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(handle, symbol));
+      if (to != nullptr) return;
+      throw Error(ErrorCode::unsupported, fmt::format("{} has no {}", name, symbol));
+    };
+    load(Create, "cublasLtCreate");
+    load(Destroy, "cublasLtDestroy");
+    load(Matmul, "cublasLtMatmul");
+    load(MatmulDescCreate, "cublasLtMatmulDescCreate");
+    load(MatmulDescDestroy, "cublasLtMatmulDescDestroy");
+    load(MatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+    load(MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+    load(MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+    load(MatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+    load(MatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+    load(MatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+    load(MatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+    load(MatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  }
+};
+#undef GALLOP_LT
+
+const Library& library() {
+  static const Library* const loaded = new Library;
+  return *loaded;
+}
+
+void check_lt(cublasStatus_t status, const char* doing) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ErrorCode::device,
+              fmt::format("{}: cuBLASLt failed with status {}", doing, static_cast<int>(status)));
+}
+
+struct Way {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algo{};
+};
+
+}  // namespace
+
+struct Matmul::Impl {
+  int device;
+  cublasLtHandle_t handle = nullptr;
+  void* workspace = nullptr;
+  std::map<Product, Way> ways;
+};
+
+Matmul::Matmul(int device) : impl_(new Impl{device, nullptr, nullptr, {}}) {
+  check_lt(library().Create(&impl_->handle), "starting cuBLASLt");
+  impl_->workspace = allocate(device, kWorkspace);
+}
+
+Matmul::~Matmul() {
+  for (auto& [product, way] : impl_->ways) {
+    library().MatrixLayoutDestroy(way.a);
+    library().MatrixLayoutDestroy(way.b);
+    library().MatrixLayoutDestroy(way.c);
+    library().MatmulDescDestroy(way.desc);
+  }
+  if (impl_->workspace != nullptr) release(impl_->device, impl_->workspace);
+  if (impl_->handle != nullptr) library().Destroy(impl_->handle);
+}
+
+void Matmul::prepare(const Product& p) {
+  if (impl_->ways.contains(p)) return;
+  const Library& lt = library();
+  const cudaDataType type = p.wide ? CUDA_R_64F : CUDA_R_16BF;
+  Way way;
+  check_lt(lt.MatmulDescCreate(&way.desc, p.wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                               p.wide ? CUDA_R_64F : CUDA_R_32F),
+           "describing a product");
+  const auto op = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
+    const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_lt(lt.MatmulDescSetAttribute(way.desc, which, &value, sizeof value),
+             "describing a product");
+  };
+  op(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a);
+  op(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b);
+  const auto layout = [&](cublasLtMatrixLayout_t& to, long long rows, long long columns,
+                          long long stride) {
+    check_lt(lt.MatrixLayoutCreate(&to, type, static_cast<uint64_t>(rows),
+                                   static_cast<uint64_t>(columns), rows),
+             "describing a matrix");
+    const int64_t apart = stride;
+    check_lt(lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p.count,
+                                         sizeof p.count),
+             "describing a matrix");
+    check_lt(lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart,
+                                         sizeof apart),
+             "describing a matrix");
+  };
+  layout(way.a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.stride_a);
+  layout(way.b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.stride_b);
+  layout(way.c, p.m, p.n, p.stride_c);
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_lt(lt.MatmulPreferenceCreate(&preference), "asking how to multiply");
+  check_lt(lt.MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &kWorkspace, sizeof kWorkspace),
+           "asking how to multiply");
+  // Always the first answer, never the fastest of some tried: the same bits on every run.
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const cublasStatus_t status = lt.MatmulAlgoGetHeuristic(
+      impl_->handle, way.desc, way.a, way.b, way.c, way.c, preference, 1, &result, &found);
+  lt.MatmulPreferenceDestroy(preference);
+  check_lt(status, "asking how to multiply");
+  if (found == 0) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("cuBLASLt has no product of {} x {} matrices with {} terms", p.m, p.n, p.k));
+  }
+  way.algo = result.algo;
+  impl_->ways.emplace(p, way);
+}
+
+void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,
+                 const void* c, void* d, void* stream) {
+  prepare(p);
+  const Way& way = impl_->ways.at(p);
+  const float narrow_alpha = static_cast<float>(alpha), narrow_beta = static_cast<float>(beta);
+  const void* by = p.wide ? static_cast<const void*>(&alpha) : &narrow_alpha;
+  const void* plus = p.wide ? static_cast<const void*>(&beta) : &narrow_beta;
+  check_lt(
+      library().Matmul(impl_->handle, way.desc, by, a, way.a, b, way.b, plus, c, way.c, d, way.c,
+                       &way.algo, impl_->workspace, kWorkspace, static_cast<cudaStream_t>(stream)),
+      "multiplying matrices");
+}
+
+}  // namespace gallop::cuda

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// Products of dense matrices on a GPU, by cuBLASLt, which is loaded when it is first needed.
+#pragma once
+
+#include <compare>
+#include <memory>
+
+namespace gallop::cuda {
+
+// Column-major, as cuBLASLt has them: D = alpha op(A) op(B) + beta C, m x n with k terms each, for
+// `count` matrices that lie a stride apart. C and D have the same layout.
+struct Product {
+  long long m, n, k;
+  bool transpose_a, transpose_b;
+  long long stride_a, stride_b, stride_c;  // elements from matrix to matrix
+  int count;
+  bool wide;  // fp64; else bf16 with sums in fp32
+  auto operator<=>(const Product&) const = default;
+};
+
+class Matmul {
+ public:
+  explicit Matmul(int device);
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  // Chooses how it is done; before that, it cannot be captured.
+  void prepare(const Product& p);
+  void run(const Product& p, double alpha, const void* a, const void* b, double beta, const void* c,
+           void* d, void* stream);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gallop::cuda
