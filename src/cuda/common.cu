@@ -228,14 +228,10 @@ cudaError_t launch_scale_rows(const NormTensor* norms, const unsigned* members, 
                               int value, const void* in, void* out, Index apart, bool wide,
                               void* stream) {
   const dim3 grid(64, count);
-  if (wide) {
-    scale_rows<<<grid, 256, 0, stream_of(stream)>>>(
-        norms, members, value, static_cast<const double*>(in), static_cast<double*>(out), apart);
-  } else {
-    scale_rows<<<grid, 256, 0, stream_of(stream)>>>(
-        norms, members, value, static_cast<const Half*>(in), static_cast<Half*>(out), apart);
-  }
-  return cudaGetLastError();
+  return wide ? launch(&scale_rows<double>, grid, 256, stream, norms, members, value,
+                       static_cast<const double*>(in), static_cast<double*>(out), apart)
+              : launch(&scale_rows<Half>, grid, 256, stream, norms, members, value,
+                       static_cast<const Half*>(in), static_cast<Half*>(out), apart);
 }
 
 cudaError_t launch_count_skipped(Control* control, void* stream) {

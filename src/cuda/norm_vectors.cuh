@@ -128,8 +128,7 @@ class DeviceVectors {
       wanted_ += parts_;
       __threadfence();
       atomicAdd(n_.meetings, 1u);
-      while (*static_cast<volatile unsigned*>(n_.meetings) < wanted_) {
-      }
+      while (*static_cast<volatile unsigned*>(n_.meetings) < wanted_) __nanosleep(20);
       __threadfence();
     }
     __syncthreads();

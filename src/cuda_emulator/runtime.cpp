@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cuda_emulator/block.h"
+#include "cuda_emulator/stream.h"
 
 struct EmulatedGraph {
   std::vector<std::function<void()>> nodes;
@@ -54,16 +55,6 @@ bool capturing() {
   return device().captures > 0;
 }
 
-cudaError_t put_on(EmulatedStream* stream, std::function<void()> work) {
-  if (stream != nullptr && stream->capture != nullptr) {
-    stream->capture->nodes.push_back(std::move(work));
-  } else {
-    if (stream == nullptr && capturing()) return cudaErrorStreamCaptureUnsupported;
-    work();
-  }
-  return cudaSuccess;
-}
-
 cudaError_t allocate(void** memory, size_t bytes, cudaMemoryType type) {
   if (capturing()) return cudaErrorStreamCaptureUnsupported;
   const std::lock_guard lock(device().mutex);
@@ -92,6 +83,16 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments,
 }
 
 }  // namespace
+
+cudaError_t put_on(cudaStream_t stream, std::function<void()> work) {
+  if (stream != nullptr && stream->capture != nullptr) {
+    stream->capture->nodes.push_back(std::move(work));
+  } else {
+    if (stream == nullptr && capturing()) return cudaErrorStreamCaptureUnsupported;
+    work();
+  }
+  return cudaSuccess;
+}
 
 void announce(const void* kernel, Bind bind) {
   const std::lock_guard lock(device().mutex);

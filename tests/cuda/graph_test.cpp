@@ -12,7 +12,7 @@ const std::vector<size_t> kSizes = {5, 2048, 0, 10007, 70000, 1003, 256};
 
 std::vector<std::string> rules_on_gpus() {
   std::vector<std::string> out = rule_names();
-  std::erase_if(out, [](const std::string& rule) { return find_rule(rule).stages != 0; });
+  std::erase(out, "soap");
   return out;
 }
 
