@@ -99,7 +99,7 @@ struct Muon {
 
   static constexpr bool needs_matrix = true;
   static constexpr unsigned stages = 1u;
-  static void stage(int, Linear& on, const Hyper& h, Clock) {
+  static void stage(int, Linear& on, const Hyper& h) {
     constexpr int kUpdate = 1;
     on.scale_rows(kUpdate, 0);
     for (int i = 0; i < static_cast<int>(h.ns_steps); ++i) {

@@ -22,8 +22,8 @@ struct Soap {
       {.name = "GG_right", .per = Per::column_pair, .only = Only::matrices},
       {.name = "Q_left", .per = Per::row_pair, .only = Only::matrices, .basis = true},
       {.name = "Q_right", .per = Per::column_pair, .only = Only::matrices, .basis = true},
-      {.name = "gradient", .only = Only::matrices, .scratch = true},
-      {.name = "turned", .only = Only::matrices, .scratch = true}};
+      {.name = "gradient", .exact = true, .only = Only::matrices, .scratch = true},
+      {.name = "turned", .exact = true, .only = Only::matrices, .scratch = true}};
   struct Hyper {
     double lr = 3e-3, beta1 = 0.95, beta2 = 0.95, shampoo_beta = -1, eps = 1e-8,
            weight_decay = 0.01, precondition_frequency = 10, max_precond_dim = 10000,
@@ -101,21 +101,16 @@ struct Soap {
   }
 
   static constexpr unsigned stages = 7u;
-  static void stage(int after, Linear& on, const Hyper& h, Clock c) {
+  static void stage(int after, Linear& on, const Hyper& h) {
     constexpr int kMoment = 0, kSquares = 1, kGradient = 6, kTurned = 7;
     constexpr Linear::Sides kGrams{2, 3}, kBases{4, 5};
-    const double t = c.t - 1;
-    if (after < 2) {
-      if (t > 0) on.rotate(kTurned, kBases, after == 1);
-      return;
-    }
+    if (after < 2) return on.rotate(kTurned, kBases, after == 1);
     on.add_grams(kGrams, kGradient, 1 - (h.shampoo_beta < 0 ? h.beta2 : h.shampoo_beta));
-    if (t == 0) return on.eigenbases(kBases, kGrams);
-    const double whole = floor(t / h.precondition_frequency) * h.precondition_frequency;
-    if (t != whole) return;
-    on.rotate(kMoment, kBases, true);
-    on.refine_bases(kBases, kGrams, kSquares);
-    on.rotate(kMoment, kBases, false);
+    on.change_bases(kBases, kGrams, kMoment, kSquares);
+  }
+  static GALLOP_FN Bases bases(const Hyper& h, Clock c) {
+    const double t = c.t - 1, whole = floor(t / h.precondition_frequency) * h.precondition_frequency;
+    return t == 0 ? Bases::make : t == whole ? Bases::refine : Bases::keep;
   }
 };
 

@@ -8,9 +8,13 @@
 
 namespace gallop::check {
 
-PlainLinear::PlainLinear(const View& view, std::vector<Numbers>& planes,
+PlainLinear::PlainLinear(const View& view, Bases change, std::vector<Numbers>& planes,
                          const std::vector<Numbers>& rows)
-    : view_(view), planes_(planes), row_numbers_(rows), side_(std::min(view.rows, view.columns)) {
+    : LinearOnHost(change),
+      view_(view),
+      planes_(planes),
+      row_numbers_(rows),
+      side_(std::min(view.rows, view.columns)) {
   for (auto& s : squares_) {
     s.assign(static_cast<size_t>(view.batches), Numbers(static_cast<size_t>(side_ * side_)));
   }

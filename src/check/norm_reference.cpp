@@ -111,8 +111,8 @@ void run_stage(const Rule& rule, int pass, Whole& whole, const std::vector<doubl
   for (const Numbers& v : whole.row_values) {
     for (rows.emplace_back(); const Bounded& b : v) rows.back().push_back(b.value);
   }
-  PlainLinear on(whole.view, planes, rows);
-  rule.stage(pass, on, hyper.data(), clock);
+  PlainLinear on(whole.view, rule.bases(hyper.data(), clock), planes, rows);
+  rule.stage(pass, on, hyper.data());
   for (size_t j = 0; j + 1 < width; ++j) {
     for (size_t i = 0; i < whole.vectors[j].size(); ++i) {
       whole.vectors[j][i] = Bounded::exact(planes[j][i]);

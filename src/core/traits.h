@@ -79,6 +79,10 @@ template <class R>
 inline constexpr bool kHasStages = requires {
   R::stages;
 };
+template <class R>
+inline constexpr bool kHasBases = requires(const typename R::Hyper& h, Clock c) {
+  R::bases(h, c);
+};
 
 // Kernels of a rule: one per entry, or one per pass and form of tensor (vector, matrix).
 template <class R>

@@ -123,8 +123,9 @@ void Matrices::stage(int pass, std::span<const Job> batch) {
   const blas::OneThreadEach serial;
   const auto run = [&]<class T>(T* memory) {
     T* spare = reinterpret_cast<T*>(spare_);
-    Batch<T> on(rule_, tensors_, threads_, norms_, spare, memory);
-    rule_.stage(pass, on, job.hyper, job.clock);
+    Batch<T> on(rule_, tensors_, threads_, norms_, rule_.bases(job.hyper, job.clock), spare,
+                memory);
+    rule_.stage(pass, on, job.hyper);
     spare_ = reinterpret_cast<std::byte*>(spare);
   };
   width_of(*job.tensor) == 8 ? run(reinterpret_cast<double*>(rest_))

@@ -40,13 +40,14 @@ void for_tasks(int threads, Index tasks, F f) {
 }
 
 template <class T>
-class Batch final : public Linear {
+class Batch final : public LinearOnHost {
  public:
   // spare: a plane for every tensor, which changes places with the planes; memory: two squares and
   // what refine_bases needs, for every matrix.
-  Batch(const Rule& rule, std::span<Tensor> tensors, int threads, const Norms& norms, T*& spare,
-        T* memory)
-      : rule_(rule),
+  Batch(const Rule& rule, std::span<Tensor> tensors, int threads, const Norms& norms, Bases change,
+        T*& spare, T* memory)
+      : LinearOnHost(change),
+        rule_(rule),
         tensors_(tensors),
         threads_(threads),
         norms_(norms),
@@ -110,6 +111,26 @@ class Batch final : public Linear {
     }
   }
 
+  void rotate(int plane, Sides b, bool back) override {
+    const Index stride = view_.columns;
+    for (bool left : {true, false}) {
+      if (!has(b, left)) continue;
+      for_tiles([&](Index m, Tile t) {
+        const T *x = matrix(plane, m), *basis = pair(b, left, m);
+        const Index n = length(left);
+        if (left) {
+          product(t, n, 1, {basis + (back ? t.row : t.row * n), n, back}, {x + t.column, stride}, 0,
+                  spare(m), stride);
+        } else {
+          product(t, n, 1, {x + t.row * stride, stride},
+                  {basis + (back ? t.column : t.column * n), n, !back}, 0, spare(m), stride);
+        }
+      });
+      take_spare(plane);
+    }
+  }
+
+ private:
   void eigenbases(Sides b, Sides g) override {
     for_tasks(threads_, 2 * count_, [&](Index task) {
       const bool left = task % 2 == 0;
@@ -147,26 +168,6 @@ class Batch final : public Linear {
     }
   }
 
-  void rotate(int plane, Sides b, bool back) override {
-    const Index stride = view_.columns;
-    for (bool left : {true, false}) {
-      if (!has(b, left)) continue;
-      for_tiles([&](Index m, Tile t) {
-        const T *x = matrix(plane, m), *basis = pair(b, left, m);
-        const Index n = length(left);
-        if (left) {
-          product(t, n, 1, {basis + (back ? t.row : t.row * n), n, back}, {x + t.column, stride}, 0,
-                  spare(m), stride);
-        } else {
-          product(t, n, 1, {x + t.row * stride, stride},
-                  {basis + (back ? t.column : t.column * n), n, !back}, 0, spare(m), stride);
-        }
-      });
-      take_spare(plane);
-    }
-  }
-
- private:
   struct Tile {
     Index row, column, rows, columns;
   };

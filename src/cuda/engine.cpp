@@ -133,7 +133,8 @@ struct Engine::Impl {
     refuse_capture("the first step after parameters were added or moved");
     // Captured graphs hold addresses: what keeps its size keeps its place.
     const bool added = slots.size() != tensors.size() || replan;
-    if (added && rule.stages != 0) matrices.assign(device, rule, options.mode, slots);
+    if (added && rule.stages != 0)
+      matrices.assign(device, rule, options.mode, multiprocessors, slots);
     std::vector<Tensor> t;
     std::vector<void*> g;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -306,6 +307,8 @@ struct Engine::Impl {
       ns.step.member_count = ends ? l->member_count : 0;
       ns.step.zero_grad = ends && step.zero_grad;
       ns.step.finish = finish && i + 1 == planned.size();
+      const bool begins = i == 0 || planned[i - 1].launch->batch != l->batch;
+      if (begins && l->batch != 0) matrices.begin(l->batch, ns, stream);
       if (k != nullptr) launch(k, l->last_chunk - l->first_chunk, &ns, "launching a pass");
       const Planned* next = i + 1 < planned.size() ? &planned[i + 1] : nullptr;
       if (next != nullptr && next->pass == pass && next->launch->batch == l->batch) continue;
@@ -333,7 +336,7 @@ struct Engine::Impl {
             kDoing);
     }
     if (batch == 0 || (rule.stages >> pass & 1) == 0) return;
-    matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), plan.tensors(), stream);
+    matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);
   }
 
   const void* kernel(int entry, unsigned present, Path path) const {
@@ -380,6 +383,7 @@ void Engine::begin(const StepArgs& args, bool needs_norm) {
   const DeviceScope scope(m.device);
   m.stream = args.stream;
   m.upload();
+  if (m.matrices.bases_missing(m.slots)) m.refuse_capture("a step that makes bases of matrices");
   m.upload_grads();
   m.step = {};
   m.step.tensors = m.tensors.data();

@@ -106,10 +106,13 @@ Matmul::~Matmul() {
 void Matmul::prepare(const Product& p) {
   if (impl_->ways.contains(p)) return;
   const Library& lt = library();
-  const cudaDataType type = p.wide ? CUDA_R_64F : CUDA_R_16BF;
+  const bool wide = p.element == Element::f64;
+  const cudaDataType type = wide                        ? CUDA_R_64F
+                            : p.element == Element::f32 ? CUDA_R_32F
+                                                        : CUDA_R_16BF;
   Way way;
-  check_lt(lt.MatmulDescCreate(&way.desc, p.wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                               p.wide ? CUDA_R_64F : CUDA_R_32F),
+  check_lt(lt.MatmulDescCreate(&way.desc, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                               wide ? CUDA_R_64F : CUDA_R_32F),
            "describing a product");
   const auto op = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -139,6 +142,19 @@ void Matmul::prepare(const Product& p) {
   check_lt(lt.MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                            &kWorkspace, sizeof kWorkspace),
            "asking how to multiply");
+  // Matrices of a batch, and what is somewhere in a tensor, may begin at any element.
+  const auto alignment = [&](cublasLtMatmulPreferenceAttributes_t which, long long stride) {
+    const size_t width = wide ? 8 : p.element == Element::f32 ? 4 : 2;
+    uint32_t bytes = 256;
+    while (bytes > width && static_cast<size_t>(stride) * width % bytes != 0) bytes /= 2;
+    if (!p.aligned) bytes = static_cast<uint32_t>(width);
+    check_lt(lt.MatmulPreferenceSetAttribute(preference, which, &bytes, sizeof bytes),
+             "asking how to multiply");
+  };
+  alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.stride_a);
+  alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.stride_b);
+  alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.stride_c);
+  alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.stride_c);
   // Always the first answer, never the fastest of some tried: the same bits on every run.
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
@@ -160,8 +176,9 @@ void Matmul::run(const Product& p, double alpha, const void* a, const void* b, d
   prepare(p);
   const Way& way = impl_->ways.at(p);
   const float narrow_alpha = static_cast<float>(alpha), narrow_beta = static_cast<float>(beta);
-  const void* by = p.wide ? static_cast<const void*>(&alpha) : &narrow_alpha;
-  const void* plus = p.wide ? static_cast<const void*>(&beta) : &narrow_beta;
+  const bool wide = p.element == Element::f64;
+  const void* by = wide ? static_cast<const void*>(&alpha) : &narrow_alpha;
+  const void* plus = wide ? static_cast<const void*>(&beta) : &narrow_beta;
   check_lt(
       library().Matmul(impl_->handle, way.desc, by, a, way.a, b, way.b, plus, c, way.c, d, way.c,
                        &way.algo, impl_->workspace, kWorkspace, static_cast<cudaStream_t>(stream)),

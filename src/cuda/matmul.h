@@ -7,6 +7,8 @@
 
 namespace gallop::cuda {
 
+enum class Element { bf16, f32, f64 };  // bf16 is added up in fp32
+
 // Column-major, as cuBLASLt has them: D = alpha op(A) op(B) + beta C, m x n with k terms each, for
 // `count` matrices that lie a stride apart. C and D have the same layout.
 struct Product {
@@ -14,7 +16,8 @@ struct Product {
   bool transpose_a, transpose_b;
   long long stride_a, stride_b, stride_c;  // elements from matrix to matrix
   int count;
-  bool wide;  // fp64; else bf16 with sums in fp32
+  Element element;
+  bool aligned = true;  // the first matrix of each to 256 bytes
   auto operator<=>(const Product&) const = default;
 };
 

@@ -5,6 +5,10 @@
 #include <map>
 #include <tuple>
 
+#include "blas/blas.h"
+#include "cpu/isa.h"
+#include "cpu/thread_pool.h"
+#include "cuda/bases.h"
 #include "cuda/common.h"
 #include "cuda/runtime.h"
 #include "gallop/error.h"
@@ -15,10 +19,15 @@ namespace {
 
 // Enough for the matrices of a batch to fill the device; more would only take memory.
 constexpr Index kBatchElements = Index{1} << 26;
+// Of blocks that refine bases: each needs memory of its own.
+constexpr unsigned kMostTeams = 8;
 
 Index aligned(Index n) { return (n + 255) / 256 * 256; }
-size_t width_of(bool wide) { return wide ? 8 : 2; }
+Index width_of(Element e) { return e == Element::f64 ? 8 : e == Element::f32 ? 4 : 2; }
 Index shorter_side(const View& v) { return std::min(v.rows, v.columns); }
+Index longer_side(const View& v) { return std::max(v.rows, v.columns); }
+
+bool has_bases(const Rule& rule) { return rule.cuda->look_at_bases != nullptr; }
 
 }  // namespace
 
@@ -26,83 +35,133 @@ Index shorter_side(const View& v) { return std::min(v.rows, v.columns); }
 // columns of their transposes.
 class BatchOnDevice final : public Linear {
  public:
-  BatchOnDevice(MatrixPlan& plan, const MatrixPlan::Batch& batch, const NormTensor* norms,
+  BatchOnDevice(MatrixPlan& plan, const MatrixPlan::Batch& batch, const NormStep& step,
                 void* stream, bool for_real)
-      : plan_(plan), batch_(batch), norms_(norms), stream_(stream), real_(for_real) {
-    const Index plane = batch.count * batch.apart * static_cast<Index>(width_of(batch.wide));
+      : plan_(plan), batch_(batch), step_(step), stream_(stream), real_(for_real) {
+    const Index plane = batch.count * batch.apart * width();
     std::byte* at = plan.scratch_.data();
     for (int p = 0; p < plan.planes_; ++p, at += plane) planes_.push_back(at);
     spare_ = at;
-    at += plane;
-    const Index side = shorter_side(batch.view), square = aligned(side * side);
-    for (std::byte*& s : squares_) {
-      s = at;
-      at += batch.count * batch.view.batches * square * static_cast<Index>(width_of(batch.wide));
-    }
+    squares_ = at + plane;
   }
 
-  int products_into(int plane) const { return into_[index_of(plane)]; }
   // The plane must end where passes look for it: an odd number of products begins in the spare one.
   void expect(std::vector<int> into) { expected_ = std::move(into); }
+  const std::vector<int>& into() const { return into_; }
 
   void scale_rows(int plane, int value) override {
     const size_t p = index_of(plane);
     const bool aside = p < expected_.size() && expected_[p] % 2 == 1;
     std::byte* out = aside ? spare_ : planes_[p];
     if (real_) {
-      check(launch_scale_rows(norms_, plan_.members_.data() + batch_.first_member, batch_.count,
-                              value, planes_[p], out, batch_.apart, batch_.wide, stream_),
+      check(launch_scale_rows(step_.norms, members(), batch_.count, value, planes_[p], out,
+                              batch_.apart, batch_.element == Element::f64, stream_),
             "scaling matrices");
     }
     if (aside) std::swap(planes_[p], spare_);
   }
   void gram(Square s, int plane) override {
     const View& v = batch_.view;
-    const bool wide = v.rows <= v.columns;
-    const Index n = shorter_side(v), k = std::max(v.rows, v.columns);
-    multiply({n, n, k, wide, !wide, matrix_stride(), matrix_stride(), square_stride(), count(),
-              batch_.wide},
-             1, planes_[index_of(plane)], planes_[index_of(plane)], 0, squares_[s], squares_[s]);
+    const bool of_rows = v.rows <= v.columns;
+    const std::byte* x = planes_[index_of(plane)];
+    multiply({shorter_side(v), shorter_side(v), longer_side(v), !of_rows, of_rows}, 1,
+             {x, matrix_stride()}, {x, matrix_stride()}, 0, {}, {square(s), square_stride()},
+             count());
   }
   void polynomial(Square s, double b, double c, Square a) override {
     const Index n = shorter_side(batch_.view);
-    multiply({n, n, n, false, false, square_stride(), square_stride(), square_stride(), count(),
-              batch_.wide},
-             c, squares_[a], squares_[a], b, squares_[a], squares_[s]);
+    multiply({n, n, n}, c, {square(a), square_stride()}, {square(a), square_stride()}, b, square(a),
+             {square(s), square_stride()}, count());
   }
   void apply(int plane, double x, Square s) override {
     const View& v = batch_.view;
     const size_t p = index_of(plane);
-    if (v.rows <= v.columns) {
-      multiply({v.columns, v.rows, v.rows, false, false, matrix_stride(), square_stride(),
-                matrix_stride(), count(), batch_.wide},
-               1, planes_[p], squares_[s], x, planes_[p], spare_);
-    } else {
-      multiply({v.columns, v.rows, v.columns, false, false, square_stride(), matrix_stride(),
-                matrix_stride(), count(), batch_.wide},
-               1, squares_[s], planes_[p], x, planes_[p], spare_);
-    }
+    const Array planes{planes_[p], matrix_stride()}, squares{square(s), square_stride()};
+    const bool left = v.rows <= v.columns;
+    multiply({v.rows, v.columns, shorter_side(v)}, 1, left ? squares : planes,
+             left ? planes : squares, x, planes_[p], {spare_, matrix_stride()}, count());
     std::swap(planes_[p], spare_);
     ++into_[p];
   }
-  void add_grams(Sides, int, double) override { refuse(); }
-  void eigenbases(Sides, Sides) override { refuse(); }
-  void refine_bases(Sides, Sides, int) override { refuse(); }
-  void rotate(int, Sides, bool) override { refuse(); }
 
-  const std::vector<int>& into() const { return into_; }
+  void add_grams(Sides g, int plane, double weight) override {
+    for (bool left : {true, false}) {
+      if (!has(left)) continue;
+      const Index n = side(left);
+      for_matrices([&](unsigned member, Index matrix) {
+        const std::byte* x = plane_matrix(index_of(plane), member, matrix);
+        multiply({n, n, side(!left), !left, left, false}, 1, {x, 0}, {x, 0}, 0, {}, {squares_, 0},
+                 1);
+        if (!real_) return;
+        check(launch_add_square(states(), member, matrix, left ? g.left : g.right, left, weight,
+                                squares_, stream_),
+              "averaging products");
+      });
+    }
+  }
+  void rotate(int plane, Sides b, bool back) override {
+    const View& v = batch_.view;
+    const size_t p = index_of(plane);
+    for (bool left : {true, false}) {
+      if (!has(left)) continue;
+      for_matrices([&](unsigned member, Index matrix) {
+        const Array x{plane_matrix(p, member, matrix), 0};
+        const Array basis{pair(left ? b.left : b.right, left, member, matrix), 0};
+        std::byte* out = spare_ + offset(member, matrix);
+        multiply({v.rows, v.columns, side(left), left && back, !left && !back, false}, 1,
+                 left ? basis : x, left ? x : basis, 0, {}, {out, 0}, 1);
+      });
+      std::swap(planes_[p], spare_);
+    }
+    if (has(true) && has(false)) return;
+    std::swap(planes_[p], spare_);
+    if (!real_) return;
+    check(cudaMemcpyAsync(planes_[p], spare_,
+                          static_cast<size_t>(batch_.count * batch_.apart * width()),
+                          cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream_)),
+          "copying matrices");
+  }
+  void change_bases(Sides b, Sides g, int turned, int sorted) override {
+    if (!real_) return;
+    plan_.make_bases(batch_, b, g, stream_);
+    const unsigned teams = plan_.teams(batch_);
+    const auto blocks = std::max(1u, static_cast<unsigned>(plan_.multiprocessors_) / teams);
+    check(cudaMemsetAsync(plan_.met_.data(), 0, plan_.met_.size() * sizeof(unsigned),
+                          static_cast<cudaStream_t>(stream_)),
+          "refining bases");
+    check(launch_refine({states(), b, g, turned, sorted, spare_, batch_.apart, squares_, teams,
+                         blocks, plan_.met_.data()},
+                        stream_),
+          "refining bases");
+  }
 
  private:
-  [[noreturn]] static void refuse() {
-    throw Error(ErrorCode::unsupported, "bases of matrices are for the CPU only so far");
-  }
+  // Row-major, as everything here: rows x columns, with `terms` products each.
+  struct Form {
+    Index rows, columns, terms;
+    bool transpose_a = false, transpose_b = false;
+    bool aligned = true;
+  };
+  struct Array {
+    const void* data;
+    Index stride;  // elements from matrix to matrix
+  };
+
   size_t index_of(int plane) const {
     size_t index = 0;
     for (int j = 0; j < plane; ++j)
       index += plan_.rule_->info.states[static_cast<size_t>(j)].scratch;
     return index;
   }
+  Index width() const { return width_of(batch_.element); }
   int count() const { return static_cast<int>(batch_.count * batch_.view.batches); }
+  Index side(bool left) const { return left ? batch_.view.rows : batch_.view.columns; }
+  bool has(bool left) const { return left ? batch_.view.left : batch_.view.right; }
+  const unsigned* members() const { return plan_.members_.data() + batch_.first_member; }
+  BaseStates states() const {
+    return {step_.step.tensors, members(),   plan_.changes_.data() + batch_.first_member,
+            batch_.count,       batch_.view, batch_.element == Element::f64};
+  }
   // Tensors of several matrices have no room between them.
   Index matrix_stride() const {
     const View& v = batch_.view;
@@ -112,58 +171,112 @@ class BatchOnDevice final : public Linear {
     const Index n = shorter_side(batch_.view);
     return aligned(n * n);
   }
-  void multiply(const Product& p, double alpha, const void* a, const void* b, double beta,
-                const void* c, void* d) {
-    real_ ? plan_.matmul_->run(p, alpha, a, b, beta, c, d, stream_) : plan_.matmul_->prepare(p);
+  std::byte* square(Square s) const {
+    return squares_ + (s == square1 ? 0 : count() * square_stride() * width());
+  }
+  Index offset(unsigned member, Index matrix) const {
+    return (member * batch_.apart + matrix * batch_.view.rows * batch_.view.columns) * width();
+  }
+  std::byte* plane_matrix(size_t p, unsigned member, Index matrix) const {
+    return planes_[p] + offset(member, matrix);
+  }
+  std::byte* pair(int state, bool left, unsigned member, Index matrix) const {
+    const size_t slot = plan_.host_members_[batch_.first_member + member];
+    return static_cast<std::byte*>((*plan_.slots_)[slot].tensor.state[state]) +
+           matrix * side(left) * side(left) * width();
+  }
+  template <class F>
+  void for_matrices(F f) const {
+    for (unsigned member = 0; member < batch_.count; ++member) {
+      for (Index matrix = 0; matrix < batch_.view.batches; ++matrix) f(member, matrix);
+    }
+  }
+  // out = alpha op(a) op(b) + beta plus; plus lies as out does.
+  void multiply(const Form& f, double alpha, Array a, Array b, double beta, const void* plus,
+                Array out, int matrices) {
+    const Product p{f.columns, f.rows,     f.terms,  f.transpose_b,  f.transpose_a, b.stride,
+                    a.stride,  out.stride, matrices, batch_.element, f.aligned};
+    void* to = const_cast<void*>(out.data);
+    if (!real_) return plan_.matmul_->prepare(p);
+    plan_.matmul_->run(p, alpha, b.data, a.data, beta, beta == 0 ? to : plus, to, stream_);
   }
 
   MatrixPlan& plan_;
   const MatrixPlan::Batch& batch_;
-  const NormTensor* norms_;
+  const NormStep& step_;
   void* stream_;
   bool real_;
   std::vector<std::byte*> planes_;
-  std::byte *spare_, *squares_[2];
+  std::byte *spare_, *squares_;
   std::vector<int> into_ = std::vector<int>(8), expected_;
 };
 
-void MatrixPlan::assign(int device, const Rule& rule, Mode mode, const std::vector<Slot>& slots) {
+unsigned MatrixPlan::teams(const Batch& b) const {
+  const Index matrices = b.count * b.view.batches;
+  return static_cast<unsigned>(
+      std::min<Index>({matrices, Index{kMostTeams}, Index{multiprocessors_}}));
+}
+
+// Planes, one to compute into, and squares or what teams need.
+Index MatrixPlan::scratch_elements(const Batch& b) const {
+  const Index planes = (planes_ + 1) * b.count * b.apart;
+  if (!has_bases(*rule_)) {
+    const Index side = shorter_side(b.view);
+    return planes + 2 * b.count * b.view.batches * aligned(side * side);
+  }
+  return planes + teams(b) * refining_work(b.view);
+}
+
+void MatrixPlan::assign(int device, const Rule& rule, Mode mode, int multiprocessors,
+                        const std::vector<Slot>& slots) {
+  device_ = device;
+  multiprocessors_ = multiprocessors;
   rule_ = &rule;
-  planes_ = static_cast<int>(std::count_if(rule.info.states.begin(), rule.info.states.end(),
-                                           [](const StateInfo& s) { return s.scratch; }));
+  slots_ = &slots;
+  size_t first_plane = rule.info.states.size();
+  planes_ = 0;
+  for (size_t j = rule.info.states.size(); j-- > 0;) {
+    if (!rule.info.states[j].scratch) continue;
+    first_plane = j;
+    ++planes_;
+  }
   of_slot_.assign(slots.size(), {});
+  has_bases_.assign(slots.size(), false);
   batches_.clear();
   std::map<std::tuple<size_t, bool, long long, long long, long long>, std::vector<size_t>> alike;
   for (size_t i = 0; i < slots.size(); ++i) {
     const cpu::Tensor& t = slots[i].tensor;
+    has_bases_[i] = slots[i].steps > 0;
     if (!t.view.matrix || t.n == 0) continue;
     alike[{slots[i].group, t.param_storage == Storage::f64, t.view.batches, t.view.rows,
            t.view.columns}]
         .push_back(i);
   }
-  std::vector<unsigned> members;
+  host_members_.clear();
   Index bytes = 0;
   for (const auto& [key, tensors] : alike) {
     const cpu::Tensor& t = slots[tensors.front()].tensor;
-    const bool wide = std::get<1>(key);
+    const Storage storage = t.state_storage[first_plane];
+    const Element element = storage == Storage::f64   ? Element::f64
+                            : storage == Storage::f32 ? Element::f32
+                                                      : Element::bf16;
     const Index apart = t.view.batches == 1 ? aligned(t.n) : t.n;
     const auto most =
         mode == Mode::multi ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n)) : 1;
     for (size_t first = 0; first < tensors.size(); first += most) {
       const size_t count = std::min(most, tensors.size() - first);
-      batches_.push_back({t.view, wide, apart, static_cast<unsigned>(members.size()),
+      batches_.push_back({t.view, element, apart, static_cast<unsigned>(host_members_.size()),
                           static_cast<unsigned>(count), std::get<0>(key)});
       for (size_t i = 0; i < count; ++i) {
         of_slot_[tensors[first + i]] = {batches(), static_cast<unsigned>(i)};
-        members.push_back(static_cast<unsigned>(tensors[first + i]));
+        host_members_.push_back(static_cast<unsigned>(tensors[first + i]));
       }
-      const Index n = static_cast<Index>(count), side = shorter_side(t.view);
-      const Index elements =
-          (planes_ + 1) * n * apart + 2 * n * t.view.batches * aligned(side * side);
-      bytes = std::max(bytes, elements * static_cast<Index>(width_of(wide)));
+      bytes = std::max(bytes, scratch_elements(batches_.back()) * width_of(element));
     }
   }
-  members_.assign(device, members);
+  members_.assign(device, host_members_);
+  changes_.resize(device, host_members_.size());
+  met_.resize(device, kMostTeams);
   scratch_.resize(device, static_cast<size_t>(bytes));
   if (!batches_.empty() && !matmul_) matmul_.emplace(device);
 }
@@ -174,19 +287,102 @@ void* MatrixPlan::scratch(size_t slot, size_t state) const {
   const Batch& b = batches_[place.batch - 1];
   Index plane = 0;
   for (size_t j = 0; j < state; ++j) plane += rule_->info.states[j].scratch;
-  return scratch_.data() +
-         (plane * b.count + place.at) * b.apart * static_cast<Index>(width_of(b.wide));
+  return scratch_.data() + (plane * b.count + place.at) * b.apart * width_of(b.element);
 }
 
-void MatrixPlan::stage(int pass, unsigned number, const double* hyper, const NormTensor* norms,
+void MatrixPlan::begin(unsigned number, const NormStep& step, void* stream) {
+  if (!has_bases(*rule_)) return;
+  const Batch& b = batches_[number - 1];
+  NormStep s = step;
+  s.step.members = members_.data() + b.first_member;
+  s.step.member_count = b.count;
+  int* out = changes_.data() + b.first_member;
+  void* arguments[] = {&s, &out};
+  constexpr unsigned kFew = 64;
+  check(cudaLaunchKernel(rule_->cuda->look_at_bases, dim3((b.count + kFew - 1) / kFew), dim3(kFew),
+                         arguments, 0, static_cast<cudaStream_t>(stream)),
+        "looking at bases");
+}
+
+void MatrixPlan::stage(int pass, unsigned number, const double* hyper, const NormStep& step,
                        void* stream) {
   const Batch& b = batches_[number - 1];
-  const Clock clock{1, false, 1};  // stages on GPUs do not depend on it
-  BatchOnDevice trial(*this, b, norms, stream, false);
-  rule_->stage(pass, trial, hyper, clock);
-  BatchOnDevice on(*this, b, norms, stream, true);
+  BatchOnDevice trial(*this, b, step, stream, false);
+  rule_->stage(pass, trial, hyper);
+  BatchOnDevice on(*this, b, step, stream, true);
   on.expect(trial.into());
-  rule_->stage(pass, on, hyper, clock);
+  rule_->stage(pass, on, hyper);
+}
+
+bool MatrixPlan::bases_missing(const std::vector<Slot>& slots) const {
+  if (rule_ == nullptr || !has_bases(*rule_)) return false;
+  return std::any_of(host_members_.begin(), host_members_.end(),
+                     [&](unsigned i) { return !has_bases_[i] && slots[i].tensor.grad != nullptr; });
+}
+
+std::vector<size_t> MatrixPlan::without_bases(const Batch& b) const {
+  std::vector<size_t> out;
+  for (unsigned i = 0; i < b.count; ++i) {
+    const size_t slot = host_members_[b.first_member + i];
+    if (!has_bases_[slot] && (*slots_)[slot].tensor.grad != nullptr) out.push_back(i);
+  }
+  return out;
+}
+
+// Eigenvectors are for the host, which has them once in a training.
+void MatrixPlan::make_bases(const Batch& b, Linear::Sides bases, Linear::Sides grams,
+                            void* stream) {
+  std::vector<size_t> missing = without_bases(b);
+  if (missing.empty()) return;
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the device");
+  std::vector<int> change(b.count);
+  copy_to_host(device_, change.data(), changes_.data() + b.first_member,
+               change.size() * sizeof(int));
+  std::erase_if(missing, [&](size_t i) { return change[i] != static_cast<int>(Bases::make); });
+
+  struct Task {
+    void* to;
+    Index n;
+    std::vector<double> square;
+  };
+  std::vector<Task> tasks;
+  const bool wide = b.element == Element::f64;
+  const Index width = width_of(b.element);
+  for (size_t i : missing) {
+    const size_t slot = host_members_[b.first_member + i];
+    const cpu::Tensor& t = (*slots_)[slot].tensor;
+    has_bases_[slot] = true;
+    for (bool left : {true, false}) {
+      if (!(left ? b.view.left : b.view.right)) continue;
+      const Index n = left ? b.view.rows : b.view.columns;
+      for (Index m = 0; m < b.view.batches; ++m) {
+        const Index at = m * n * n * width;
+        Task task{static_cast<std::byte*>(t.state[left ? bases.left : bases.right]) + at, n,
+                  std::vector<double>(static_cast<size_t>(n * n))};
+        copy_to_host(device_, task.square.data(),
+                     static_cast<std::byte*>(t.state[left ? grams.left : grams.right]) + at,
+                     static_cast<size_t>(n * n * width));
+        tasks.push_back(std::move(task));
+      }
+    }
+  }
+  const blas::OneThreadEach serial;
+  auto share = [&](int part, int parts) {
+    for (size_t i = static_cast<size_t>(part); i < tasks.size(); i += static_cast<size_t>(parts)) {
+      Task& task = tasks[i];
+      const auto solve = [&](auto* square) {
+        if (blas::eigenvectors(task.n, square)) return;
+        // Only gradients that are not finite lead here.
+        for (Index k = 0; k < task.n * task.n; ++k) square[k] = k % (task.n + 1) == 0;
+      };
+      wide ? solve(task.square.data()) : solve(reinterpret_cast<float*>(task.square.data()));
+    }
+  };
+  cpu::ThreadPool::instance().run(cpu::default_threads(), share);
+  for (const Task& task : tasks) {
+    copy_to_device(device_, task.to, task.square.data(),
+                   static_cast<size_t>(task.n * task.n * width));
+  }
 }
 
 }  // namespace gallop::cuda

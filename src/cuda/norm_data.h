@@ -37,6 +37,9 @@ struct Share {
   unsigned tensor, part, parts;
 };
 
+// In place of a change of bases.
+inline constexpr int kStepSkipped = -1;
+
 // One launch of a pass, or of what comes after it. step.chunks are tiles.
 struct NormStep {
   Step step;

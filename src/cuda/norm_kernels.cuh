@@ -371,5 +371,19 @@ __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant
   v.narrow_columns(R::values.column);
 }
 
+// What the step will do with the bases of every member, before any of its passes.
+template <class R>
+__global__ void look_at_bases(const __grid_constant__ NormStep ns, int* out) {
+  const Step& s = ns.step;
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= s.member_count) return;
+  const unsigned tensor = s.members[i];
+  out[i] = kStepSkipped;
+  if (is_skipped(s) || s.grads[tensor] == nullptr) return;
+  typename R::Hyper h;
+  memcpy(&h, s.groups[s.tensors[tensor].group].hyper, sizeof h);
+  out[i] = static_cast<int>(R::bases(h, clock_of<R>(s, tensor, 0)));
+}
+
 }  // namespace
 }  // namespace gallop::cuda

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/norm_data.h"
+#include "cuda/team.cuh"
 
 namespace gallop::cuda {
 namespace {
@@ -15,10 +16,9 @@ class DeviceVectors {
   __device__ DeviceVectors(const NormTensor& tensor, const Share& share)
       : n_(tensor),
         together_(tensor.view.batches == 1),
-        part_(share.part),
-        parts_(share.parts),
-        first_(share.part * kThreads + threadIdx.x),
-        stride_(share.parts * kThreads) {
+        team_(share.part, share.parts, tensor.meetings),
+        first_(team_.first()),
+        stride_(team_.stride()) {
     for (int i = 0; i < detail::kMaxTensorValues; ++i) values_[i] = n_.tensor_values[i];
   }
 
@@ -120,19 +120,6 @@ class DeviceVectors {
   }
 
  private:
-  // All blocks of the tensor; they run at the same time.
-  __device__ void meet() {
-    __syncthreads();
-    if (parts_ == 1) return;
-    if (threadIdx.x == 0) {
-      wanted_ += parts_;
-      __threadfence();
-      atomicAdd(n_.meetings, 1u);
-      while (*static_cast<volatile unsigned*>(n_.meetings) < wanted_) __nanosleep(20);
-      __threadfence();
-    }
-    __syncthreads();
-  }
   template <class F>
   __device__ void strided(long long first, long long count, F f) {
     const long long step = together_ ? stride_ : 1;
@@ -156,19 +143,20 @@ class DeviceVectors {
       }
     }
     __syncthreads();
-    if (parts_ == 1) return values[0];
+    if (team_.parts() == 1) return values[0];
     // In turns in one half and the other: no block is still reading the one that is written.
     double* sums = n_.left_sums + (turn_ ^= kMostParts);
-    if (threadIdx.x == 0) sums[part_] = values[0];
-    meet();
+    if (threadIdx.x == 0) sums[team_.part()] = values[0];
+    team_.meet();
     double all = __ldcg(sums);
-    for (unsigned part = 1; part < parts_; ++part) all = op(all, __ldcg(sums + part));
+    for (unsigned part = 1; part < team_.parts(); ++part) all = op(all, __ldcg(sums + part));
     return all;
   }
 
   const NormTensor& n_;
   bool together_;
-  unsigned part_, parts_, first_, stride_, turn_ = 0, wanted_ = 0;
+  Team team_;
+  unsigned first_, stride_, turn_ = 0;
   double totals_[detail::kMaxSums], values_[detail::kMaxTensorValues];
 };
 

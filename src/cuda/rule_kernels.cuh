@@ -256,6 +256,7 @@ struct KernelTable {
   const void* at[kSize];
   const void* coefs[kEntries] = {};
   const void* between[detail::kMaxPasses] = {};
+  const void* look_at_bases = nullptr;
   template <int I = 0>
   void fill() {
     if constexpr (I < kSize) at[I] = kernel_at<R, I>();
@@ -270,7 +271,10 @@ struct KernelTable {
     }
     if constexpr (I + 1 < kSize) fill<I + 1>();
   }
-  KernelTable() { fill(); }
+  KernelTable() {
+    fill();
+    if constexpr (detail::kHasBases<R>) look_at_bases = address_of(&gallop::cuda::look_at_bases<R>);
+  }
 };
 
 }  // namespace
@@ -282,7 +286,8 @@ struct KernelTable {
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)();
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)() {
   static const KernelTable<rules::GALLOP_RULE> table;
-  static const RuleKernels kernels{table.at, table.coefs, table.between};
+  static const RuleKernels kernels{table.at, table.coefs, table.between,
+                                   table.look_at_bases};
   return &kernels;
 }
 

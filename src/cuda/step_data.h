@@ -91,6 +91,7 @@ struct RuleKernels {
   // Of a rule with norms, table holds kernels of one NormStep, [pass][vector,
   // matrix][variant][path].
   const void* const* between;  // kernels of one NormStep: [pass]
+  const void* look_at_bases;   // kernel of (NormStep, int* out), of a rule that has some; or null
 };
 
 }  // namespace gallop::cuda

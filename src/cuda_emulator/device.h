@@ -74,6 +74,11 @@ T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
 }
 
 template <class T>
+T __shfl_xor_sync(unsigned mask, T value, unsigned lanes) {
+  return gallop::emulator::shuffled(mask, value, threadIdx.x % 32 ^ lanes);
+}
+
+template <class T>
 T __ldcs(const T* p) {
   return *gallop::emulator::aligned(p);
 }

@@ -13,9 +13,11 @@
 namespace gallop::cuda {
 namespace {
 
+double value(float x) { return x; }
 double value(double x) { return x; }
 double value(Half x) { return from_bf16(x); }
 void put(double x, double& to) { to = x; }
+void put(double x, float& to) { to = static_cast<float>(x); }
 void put(double x, Half& to) { to = to_bf16_nearest(static_cast<float>(x)); }
 
 template <class T>
@@ -60,8 +62,14 @@ void Matmul::run(const Product& p, double alpha, const void* a, const void* b, d
   prepare(p);
   check(emulator::put_on(static_cast<cudaStream_t>(stream),
                          [=] {
-                           p.wide ? multiply<double>(p, alpha, a, b, beta, c, d)
-                                  : multiply<Half>(p, alpha, a, b, beta, c, d);
+                           switch (p.element) {
+                             case Element::bf16:
+                               return multiply<Half>(p, alpha, a, b, beta, c, d);
+                             case Element::f32:
+                               return multiply<float>(p, alpha, a, b, beta, c, d);
+                             case Element::f64:
+                               return multiply<double>(p, alpha, a, b, beta, c, d);
+                           }
                          }),
         "multiplying matrices");
 }

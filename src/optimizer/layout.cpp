@@ -78,8 +78,10 @@ Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s,
     }
     return Storage::f64;
   }
-  // Tensor cores want bf16.
-  if (s.scratch && device.kind == Device::Kind::cuda) return Storage::bf16_nearest;
+  if (s.scratch) {  // tensor cores want bf16
+    const bool narrow = device.kind == Device::Kind::cuda && !s.exact;
+    return narrow ? Storage::bf16_nearest : Storage::f32;
+  }
   if (o.state == StateFormat::f32 || s.exact) return Storage::f32;
   return o.state_rounding == Rounding::nearest ? Storage::bf16_nearest : Storage::bf16_stochastic;
 }

@@ -111,8 +111,12 @@ void add_norms(Rule& rule) {
   if constexpr (kHasStages<R>) {
     rule.stages = R::stages;
     if constexpr (requires { R::needs_matrix; }) rule.needs_matrix = R::needs_matrix;
-    rule.stage = [](int pass, Linear& on, const double* hyper, Clock clock) {
-      R::stage(pass, on, hyper_of<R>(hyper), clock);
+    rule.stage = [](int pass, Linear& on, const double* hyper) {
+      R::stage(pass, on, hyper_of<R>(hyper));
+    };
+    rule.bases = [](const double* hyper, Clock clock) {
+      if constexpr (kHasBases<R>) return R::bases(hyper_of<R>(hyper), clock);
+      return Bases::keep;
     };
   }
   static_assert(pass_count<R>() <= kMaxPasses && sum_count<R>() <= kMaxSums);
@@ -159,8 +163,8 @@ RuleInfo info_of() {
   }
   for (const State& s : R::states) {
     info.states.push_back(
-        {s.name, s.sign == Sign::nonneg, s.exact || s.scratch || s.per != Per::element,
-         s.when ? s.when : "", static_cast<StatePer>(s.per), s.only != Only::vectors,
+        {s.name, s.sign == Sign::nonneg, s.exact || s.per != Per::element, s.when ? s.when : "",
+         static_cast<StatePer>(s.per), s.only != Only::vectors,
          s.only != Only::matrices && s.per == Per::element, s.optional(), s.scratch, s.basis});
   }
   for (int e = 0; e < entry_count<R>(); ++e) info.entries.emplace_back(entry_at<R>(e).name);

@@ -41,13 +41,6 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
       options(checked(opts)),
       backend(rule, opts.threads) {
   if (options.device.kind == Device::Kind::cpu) return;
-  const bool bases = std::any_of(rule.info.states.begin(), rule.info.states.end(),
-                                 [](const StateInfo& s) { return s.basis; });
-  if (bases) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} on {}: rules with bases of matrices run on the CPU only so far",
-                            rule.info.name, to_string(options.device)));
-  }
   cuda::require_device(options.device.index);
   cuda = std::make_unique<cuda::Engine>(rule, options, slots, groups);
 }

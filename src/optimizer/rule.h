@@ -60,7 +60,8 @@ struct Rule {
   // Of rules over matrices: see core/matrices.h.
   unsigned stages = 0;
   bool needs_matrix = false;
-  void (*stage)(int pass, Linear& on, const double* hyper, Clock clock) = nullptr;
+  void (*stage)(int pass, Linear& on, const double* hyper) = nullptr;
+  Bases (*bases)(const double* hyper, Clock clock) = nullptr;
 
   std::vector<const cpu::RuleKernels*> cpu;  // by instruction set
   const cuda::RuleKernels* cuda = nullptr;   // built without

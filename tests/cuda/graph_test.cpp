@@ -10,12 +10,6 @@ class GraphTest : public GpuTest {};
 // Vectors and matrices.
 const std::vector<size_t> kSizes = {5, 2048, 0, 10007, 70000, 1003, 256};
 
-std::vector<std::string> rules_on_gpus() {
-  std::vector<std::string> out = rule_names();
-  std::erase(out, "soap");
-  return out;
-}
-
 StepArgs on(const cuda::Stream& stream) {
   StepArgs args;
   args.stream = stream.handle();
@@ -43,7 +37,7 @@ std::vector<float> hundred_steps(const std::string& rule, const Options& options
 }
 
 TEST_F(GraphTest, ReplayedStepsFollowTheScheduleAndNewRatesToTheBit) {
-  for (const std::string& rule : rules_on_gpus()) {
+  for (const std::string& rule : rule_names()) {
     const std::vector<float> eager = hundred_steps(rule, {}, false);
     EXPECT_TRUE(same_bits(eager, hundred_steps(rule, {}, true))) << rule;
     EXPECT_TRUE(same_bits(eager, hundred_steps(rule, {}, false))) << rule << ", again";
@@ -53,7 +47,7 @@ TEST_F(GraphTest, ReplayedStepsFollowTheScheduleAndNewRatesToTheBit) {
 TEST_F(GraphTest, SingleGivesTheSameBitsAsMulti) {
   Options single;
   single.mode = Mode::single;
-  for (const std::string& rule : rules_on_gpus()) {
+  for (const std::string& rule : rule_names()) {
     EXPECT_TRUE(same_bits(hundred_steps(rule, single, false), hundred_steps(rule, {}, true)))
         << rule;
   }
