@@ -14,6 +14,8 @@ namespace gallop::cuda {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
+// How many matrices cuBLASLt is asked about, however many there are: the same bits in every mode.
+constexpr int32_t kAskedFor = 16;
 
 #define GALLOP_LT(name) decltype(&::cublasLt##name) name = nullptr
 
@@ -121,15 +123,18 @@ void Matmul::prepare(const Product& p) {
   };
   op(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a);
   op(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b);
+  const auto set_count = [&](cublasLtMatrixLayout_t of, int32_t count) {
+    check_lt(
+        lt.MatrixLayoutSetAttribute(of, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "describing a matrix");
+  };
   const auto layout = [&](cublasLtMatrixLayout_t& to, long long rows, long long columns,
                           long long stride) {
     check_lt(lt.MatrixLayoutCreate(&to, type, static_cast<uint64_t>(rows),
                                    static_cast<uint64_t>(columns), rows),
              "describing a matrix");
     const int64_t apart = stride;
-    check_lt(lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p.count,
-                                         sizeof p.count),
-             "describing a matrix");
+    set_count(to, p.stride_c == 0 ? 1 : kAskedFor);  // no stride: always alone
     check_lt(lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart,
                                          sizeof apart),
              "describing a matrix");
@@ -167,6 +172,7 @@ void Matmul::prepare(const Product& p) {
         ErrorCode::unsupported,
         fmt::format("cuBLASLt has no product of {} x {} matrices with {} terms", p.m, p.n, p.k));
   }
+  for (cublasLtMatrixLayout_t of : {way.a, way.b, way.c}) set_count(of, p.count);
   way.algo = result.algo;
   impl_->ways.emplace(p, way);
 }

@@ -68,13 +68,14 @@ __device__ void reflect_panel(Index n, Index from, int rows, T* a, T* v, T* s) {
   }
 }
 
-// A row x becomes x (I - V^T S V), or its inverse's; by one warp.
+// A row x becomes x (I - V^T S V), or its inverse's; by one warp. A column is always the same
+// lane's, so that a warp can go from panel to panel.
 template <class T>
 __device__ void reflect_row(Index n, Index from, int rows, const T* v, const T* s, bool inverse,
                             T* x) {
   T along[kPanel] = {}, by[kPanel] = {};
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  for (Index c = from + lane; c < n; c += 32) {
+  const Index first = from + (threadIdx.x - static_cast<unsigned>(from)) % 32;
+  for (Index c = first; c < n; c += 32) {
     const T value = x[c];
 #pragma unroll
     for (int i = 0; i < kPanel; ++i) {
@@ -96,7 +97,7 @@ __device__ void reflect_row(Index n, Index from, int rows, const T* v, const T* 
       if (in) by[k] = gallop::fma(along[i], s[inverse ? k * kPanel + i : i * kPanel + k], by[k]);
     }
   }
-  for (Index c = from + lane; c < n; c += 32) {
+  for (Index c = first; c < n; c += 32) {
     T value = x[c];
 #pragma unroll
     for (int k = 0; k < kPanel; ++k) {

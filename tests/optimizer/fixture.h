@@ -89,10 +89,14 @@ inline std::vector<Variant> variants() {
     }
     out.insert(out.end(), of_rule.begin(), of_rule.end());
   }
-  // On GPUs they lack mode unfused, which many tests ask for.
-  const bool gpu = test_device().kind == Device::Kind::cuda;
-  std::erase_if(out, [&](const Variant& v) { return gpu && has_norms(v); });
   return out;
+}
+
+// On GPUs, rules with norms lack mode unfused.
+inline std::vector<Mode> modes_of(const Variant& v) {
+  const bool gpu = test_device().kind == Device::Kind::cuda;
+  if (gpu && has_norms(v)) return {Mode::single, Mode::multi};
+  return {Mode::unfused, Mode::single, Mode::multi};
 }
 
 // Every format of parameters with every format of states, gradient formats taken in turn.

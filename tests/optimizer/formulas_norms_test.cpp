@@ -231,7 +231,7 @@ TEST(NormFormula, AdafactorRefusesARateBesideItsOwn) {
 
 // Groups may run different passes; each zeroes its gradients in its own last one.
 TEST(NormFormula, GradientsAreZeroedWhicheverPassIsTheLast) {
-  for (Mode mode : {Mode::unfused, Mode::single, Mode::multi}) {
+  for (Mode mode : modes_of(plain("adamp"))) {
     Plan plan{plain("adamp")};
     plan.options.mode = mode;
     plan.options.zero_grad = true;
