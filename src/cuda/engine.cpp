@@ -329,11 +329,13 @@ struct Engine::Impl {
       if (l.alone > 0) {
         check(cudaLaunchKernel(k, dim3(l.alone), dim3(kThreads), arguments, 0, on), kDoing);
       }
-      if (l.in_teams == 0) continue;
       ns.shares += l.alone;
-      plan.forget_meetings(stream);
-      check(cudaLaunchCooperativeKernel(k, dim3(l.in_teams), dim3(kThreads), arguments, 0, on),
-            kDoing);
+      if (!l.in_teams.empty()) plan.forget_meetings(stream);
+      for (unsigned blocks : l.in_teams) {
+        check(cudaLaunchCooperativeKernel(k, dim3(blocks), dim3(kThreads), arguments, 0, on),
+              kDoing);
+        ns.shares += blocks;
+      }
     }
     if (batch == 0 || (rule.stages >> pass & 1) == 0) return;
     matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);

@@ -73,7 +73,7 @@ class DeviceVectors {
 
   __device__ void add_tiles(int q) {
     double sum = 0;
-    for (Index tile = threadIdx.x; tile < n_.tiles; tile += kThreads) {
+    for (Index tile = first_; tile < n_.tiles; tile += stride_) {
       sum += n_.tile_sums[tile * detail::kMaxSums + q];
     }
     totals_[q] = reduced(sum, [](double x, double y) { return x + y; });

@@ -25,21 +25,18 @@ Index chunk_for(Index elements, int multiprocessors) {
 // Blocks that meet must all run at the same time: there is one for each multiprocessor at most.
 void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, int multiprocessors,
                Table::Launch& launch, std::vector<Share>& shares) {
-  std::vector<std::pair<size_t, unsigned>> teams;
   launch.first_share = static_cast<unsigned>(shares.size());
-  unsigned blocks = 0;
   for (size_t i : tensors) {
-    const unsigned parts = plan.parts(i);
-    if (parts > 1 && blocks + parts <= static_cast<unsigned>(multiprocessors)) {
-      teams.emplace_back(i, parts);
-      blocks += parts;
-    } else {
-      shares.push_back({static_cast<unsigned>(i), 0, 1});
-    }
+    if (plan.parts(i) == 1) shares.push_back({static_cast<unsigned>(i), 0, 1});
   }
   launch.alone = static_cast<unsigned>(shares.size()) - launch.first_share;
-  launch.in_teams = blocks;
-  for (const auto& [i, parts] : teams) {
+  for (size_t i : tensors) {
+    const unsigned parts = plan.parts(i);
+    if (parts == 1) continue;
+    const bool fits = !launch.in_teams.empty() &&
+                      launch.in_teams.back() + parts <= static_cast<unsigned>(multiprocessors);
+    if (!fits) launch.in_teams.push_back(0);
+    launch.in_teams.back() += parts;
     for (unsigned part = 0; part < parts; ++part) {
       shares.push_back({static_cast<unsigned>(i), part, parts});
     }

@@ -71,8 +71,9 @@ class Table {
     unsigned batch = 0;   // of a rule over matrices: which goes through them together
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
     // Shares of what comes between passes: of tensors with a block each, then of those with
-    // several.
-    unsigned first_share = 0, alone = 0, in_teams = 0;
+    // several, as many at a time as can run side by side.
+    unsigned first_share = 0, alone = 0;
+    std::vector<unsigned> in_teams = {};
   };
 
   Table() = default;
