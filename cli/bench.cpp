@@ -188,6 +188,13 @@ lab::Table run(const State& s) {
     table.columns.insert(std::find(table.columns.begin(), table.columns.end(), "median_ms"),
                          "clip_norm");
   }
+  if (std::any_of(table.rows.begin(), table.rows.end(),
+                  [](const lab::Row& row) { return row.find("gflop_per_s") != nullptr; })) {
+    table.columns.insert(table.columns.end() - 1, {"gflop_per_s", "percent_of_products"});
+    table.notes.emplace_back(
+        "products of matrices are compared with large ones in the same precision, measured in "
+        "between");
+  }
   if (gpu) add_gpu_notes(table);
   return table;
 }

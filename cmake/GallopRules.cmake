@@ -16,10 +16,11 @@ else()
   set(GALLOP_RULE_WARNINGS -Wno-error CACHE INTERNAL "")
 endif()
 
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT GALLOP_EMULATED_CUDA)
   set(GALLOP_ISAS baseline avx2 avx512 CACHE INTERNAL "")
 else()
-  set(GALLOP_ISAS baseline CACHE INTERNAL "")  # AArch64's baseline has NEON and fma
+  # AArch64's baseline has NEON and fma; beside an emulated GPU, others are of no interest.
+  set(GALLOP_ISAS baseline CACHE INTERNAL "")
 endif()
 set(GALLOP_FLAGS_baseline "" CACHE INTERNAL "")
 set(GALLOP_FLAGS_avx2 -mavx2 -mfma -mf16c CACHE INTERNAL "")

@@ -25,6 +25,13 @@ check_aarch64() {
   qemu-aarch64 build/aarch64/gallop check --sizes 0,1,257,1003
   qemu-aarch64 build/aarch64/gallop check --golden tests/data/golden
 }
+# GPU code where there is no GPU, at sizes that reach every path.
+check_emulated() {
+  build emulated
+  build/emulated/tests/cuda_tests --gtest_brief=1
+  build/emulated/gallop check --device cuda --sizes 0,257
+  build/emulated/gallop check --device cuda --golden tests/data/golden
+}
 fuzz() {
   mkdir -p build/fuzz/corpus
   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -DFMT_HEADER_ONLY -Iinclude -Isrc \
@@ -42,5 +49,6 @@ stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j
 stage "thread sanitizer: build" build tsan
 stage "thread sanitizer: tests" ctest --preset tsan -j "$(nproc)"
 stage "AArch64 under qemu" check_aarch64
+stage "GPU code on an emulated GPU" check_emulated
 stage "fuzzing, one minute" fuzz
 echo "all stages passed in $SECONDS s"

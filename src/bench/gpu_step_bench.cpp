@@ -5,11 +5,14 @@
 #include <memory>
 
 #include "bench/nvml.h"
+#include "bench/products.h"
 #include "bench/step_bench.h"
 #include "check/data.h"
+#include "cuda/matmul.h"
 #include "cuda/memory.h"
 #include "cuda/timing.h"
 #include "gallop/error.h"
+#include "optimizer/rule.h"
 
 namespace gallop::bench {
 namespace {
@@ -81,7 +84,6 @@ class Runner {
   std::unique_ptr<cuda::Graph> graph_;
 };
 
-// Two arrays, one copied to the other.
 void refuse_emulated() {
   if (!cuda::emulated()) return;
   throw Error(
@@ -89,6 +91,34 @@ void refuse_emulated() {
       "this build emulates a GPU for tests, whose times mean nothing; expected one by nvcc");
 }
 
+// One large product in the precision that a contender's are in.
+class GpuProducts {
+ public:
+  GpuProducts(const StepContender& c, int device, cuda::Stream& stream)
+      : stream_(stream), matmul_(device) {
+    const Rule& rule = find_rule(c.optimizer);
+    const bool exact = std::any_of(rule.info.states.begin(), rule.info.states.end(),
+                                   [](const StateInfo& s) { return s.scratch && s.exact; });
+    const bool wide = c.formats.param == DType::f64;
+    product_.element = wide ? cuda::Element::f64 : exact ? cuda::Element::f32 : cuda::Element::bf16;
+    const DType type = wide ? DType::f64 : exact ? DType::f32 : DType::bf16;
+    for (uint64_t i = 0; i < 3; ++i) memory_.push_back(filled(device, type, kSide * kSide, i, 1));
+  }
+  void run() {
+    matmul_.run(product_, 1, memory_[0]->data, memory_[1]->data, 0, memory_[2]->data,
+                memory_[2]->data, stream_.handle());
+  }
+  static double flops() { return 2.0 * kSide * kSide * kSide; }
+
+ private:
+  static constexpr int64_t kSide = 8192;
+  cuda::Stream& stream_;
+  cuda::Matmul matmul_;
+  cuda::Product product_{kSide, kSide, kSide, false, false, 0, 0, 0, 1, cuda::Element::bf16, true};
+  std::vector<std::unique_ptr<DeviceBytes>> memory_;
+};
+
+// Two arrays, one copied to the other.
 struct Copy {
   Copy(int device, size_t size) : bytes(size), from(device, size), to(device, size) {}
   size_t bytes;
@@ -152,11 +182,24 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
   contenders.push_back(timed(
       "copy", [&] { stream.copy(copy.to.data, copy.from.data, copy.bytes); }, nullptr));
 
+  const size_t ceilings = contenders.size();
+  std::vector<std::unique_ptr<GpuProducts>> products;
+  std::vector<double> flops;
+  for (const StepContender& c : b.contenders) {
+    flops.push_back(product_flops(c, b.shapes));
+    if (flops.back() == 0) continue;
+    products.push_back(std::make_unique<GpuProducts>(c, b.device.index, stream));
+    contenders.push_back(timed(
+        "products", [p = products.back().get()] { p->run(); }, nullptr));
+  }
+
   GpuWatch watch(cuda::pci_bus_id(b.device.index));
   const std::vector<Measurement> results = measure(contenders, b.sampler);
   const GpuWatch::Seen seen = watch.end();
-  const double ceiling = 2e-9 * static_cast<double>(copy.bytes) / results.back().summary.median;
+  const double ceiling =
+      2e-9 * static_cast<double>(copy.bytes) / results[ceilings - 1].summary.median;
   std::vector<lab::Row> rows;
+  size_t next = 0;
   for (size_t i = 0; i < runners.size(); ++i) {
     lab::Row row = result_row(b.contenders[i], b, runners[i]->optimizer(), results[2 * i]);
     row.set("graph_ms", results[2 * i + 1].summary.median * 1e3);
@@ -167,7 +210,13 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
       row.set("memory_mhz", seen.memory_mhz).set("slowdown", seen.slowdown);
     }
     row.set("ceiling_gb_per_s", ceiling);
-    row.set("percent_of_ceiling", 100 * std::get<double>(*row.find("gb_per_s")) / ceiling);
+    if (flops[i] == 0) {
+      row.set("percent_of_ceiling", 100 * std::get<double>(*row.find("gb_per_s")) / ceiling);
+    } else {
+      row.set("percent_of_ceiling", nullptr);  // products of matrices decide, not memory
+      const double rate = GpuProducts::flops() / results[ceilings + next++].summary.median;
+      add_products(row, flops[i], results[2 * i].summary.median, rate);
+    }
     row.set("samples", results[2 * i].summary.n).set("stopped_by", results[2 * i].stopped_by);
     row.set("spread_percent", 100 * results[2 * i].relative_spread).set("check", "pass");
     rows.push_back(std::move(row));

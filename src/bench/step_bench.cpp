@@ -9,6 +9,7 @@
 
 #include "bench/ceiling.h"
 #include "bench/machine.h"
+#include "bench/products.h"
 #include "check/data.h"
 #include "check/reachable.h"
 #include "check/reference.h"
@@ -224,12 +225,22 @@ std::vector<lab::Row> run_step_bench(const StepBench& given) {
   });
   if (reads) contenders.push_back(timed("reads", warm, [&](int k) { ceiling.run_read(k); }));
 
+  const size_t count = runners.size(), ceilings = contenders.size();
+  std::vector<std::unique_ptr<CpuProducts>> products;  // of each contender that has some
+  std::vector<double> flops;
+  for (const StepContender& c : bench.contenders) {
+    flops.push_back(product_flops(c, bench.shapes));
+    if (flops.back() == 0) continue;
+    products.push_back(std::make_unique<CpuProducts>(c.formats.param == DType::f64, bench.threads));
+    contenders.push_back(timed("products", 0, [p = products.back().get()](int k) { p->run(k); }));
+  }
+
   const std::vector<Measurement> results = measure(contenders, bench.sampler);
-  const size_t count = runners.size();
   const double moves = ceiling.bytes() / results[count].summary.median;
   const double only_reads =
       reads ? ceiling.bytes_read() / results[count + 1].summary.median : moves;
   std::vector<lab::Row> rows;
+  size_t next = 0;
   for (size_t i = 0; i < runners.size(); ++i) {
     lab::Row row = result_row(bench.contenders[i], bench, runners[i]->optimizer(), results[i]);
     const auto bytes = static_cast<double>(runners[i]->optimizer().bytes_per_step());
@@ -240,6 +251,11 @@ std::vector<lab::Row> run_step_bench(const StepBench& given) {
       row.set("percent_of_ceiling", 100 * fastest / results[i].summary.median);
     } else {
       row.set("percent_of_ceiling", nullptr);  // products of matrices decide, not memory
+    }
+    if (flops[i] > 0) {
+      const double rate = products[next]->flops() / results[ceilings + next].summary.median;
+      add_products(row, flops[i], results[i].summary.median, rate);
+      ++next;
     }
     row.set("samples", results[i].summary.n).set("stopped_by", results[i].stopped_by);
     row.set("spread_percent", 100 * results[i].relative_spread).set("check", "pass");

@@ -2,6 +2,7 @@
 // A build without CUDA: the same functions, each saying so.
 #include "cuda/engine.h"
 
+#include "cuda/matmul.h"
 #include "cuda/memory.h"
 #include "cuda/timing.h"
 #include "gallop/error.h"
@@ -45,6 +46,15 @@ Graph::Graph(Stream&, const std::function<void()>&) { absent(); }
 Graph::~Graph() = default;
 void Graph::launch() { absent(); }
 int Graph::nodes() const { absent(); }
+
+struct Matmul::Impl {};
+Matmul::Matmul(int) { absent(); }
+Matmul::~Matmul() = default;
+void Matmul::prepare(const Product&) { absent(); }
+void Matmul::run(const Product&, double, const void*, const void*, double, const void*, void*,
+                 void*) {
+  absent();
+}
 
 struct Engine::Impl {};
 Engine::Engine(const Rule&, const Options&, const std::vector<Slot>&, const std::vector<Group>&) {
