@@ -72,12 +72,12 @@ double product_flops(const StepContender& c, const ShapeList& list) {
 CpuProducts::CpuProducts(bool wide, int threads)
     : wide_(wide),
       threads_(threads),
-      memory_(touched_floats(threads * 3 * kSide * kSide * (wide ? 2 : 1), threads, 0.0f)) {}
+      memory_(touched_floats(3 * kSide * kSide * threads * (wide ? 2 : 1), threads, 0.0f)) {}
 
 void CpuProducts::run(int iterations) {
   const blas::OneThreadEach serial;
   const auto multiply = [&](auto* all, int thread) {
-    auto* a = all + thread * 3 * kSide * kSide;
+    auto* a = all + 3 * kSide * kSide * thread;
     using T = std::remove_reference_t<decltype(*a)>;
     for (int i = 0; i < iterations; ++i) {
       blas::gemm(kSide, kSide, kSide, T(1), {a, kSide}, {a + kSide * kSide, kSide}, T(0),

@@ -219,10 +219,10 @@ unsigned MatrixPlan::teams(const Batch& b) const {
 
 // Planes, one to compute into, and squares or what teams need.
 Index MatrixPlan::scratch_elements(const Batch& b) const {
-  const Index planes = (planes_ + 1) * b.count * b.apart;
+  const Index planes = b.apart * b.count * (planes_ + 1);
   if (!has_bases(*rule_)) {
     const Index side = shorter_side(b.view);
-    return planes + 2 * b.count * b.view.batches * aligned(side * side);
+    return planes + 2 * aligned(side * side) * b.view.batches * b.count;
   }
   return planes + teams(b) * refining_work(b.view);
 }
