@@ -21,6 +21,12 @@ bench adamw --shapes $gpt2 --with torch
 for optimizer in adan lion sophiag qhm qhadam ademamix; do  # one by one: together they do not fit
   bench $optimizer --optimizer $optimizer --shapes $gpt2
 done
+bench muon --optimizer muon --shapes $gpt2 --with torch
+for optimizer in lars stable_adamw lamb adamp adafactor; do
+  bench $optimizer --optimizer adamw,$optimizer --shapes $gpt2
+done
+bench adafactor_torch --optimizer adafactor_torch --shapes $gpt2 --with torch
+bench soap --optimizer soap --shapes gpt2:12x768
 bench bf16 --param bf16 --shapes $gpt2 --with torch
 bench roundings --param bf16 --rounding stochastic,master,remainder --shapes gpt2:12x768
 bench small --tensors 32,1000 --size 16384 --with torch

@@ -116,7 +116,7 @@ void add_torch_rows(const State& s, const bench::ShapeList& list, lab::TorchStep
       if (const lab::Value* value = theirs.find(own)) row.set(own, *value);
     }
     row.set("state", text("param"));  // torch's states have their parameter's type
-    if (text("param") == text("state")) {
+    if (text("param") == text("state") && ours.find("gflop_per_s") == nullptr) {
       const double bytes = number("bytes_per_element") *
                            static_cast<double>(std::get<int64_t>(*ours.find("elements")));
       const double gb_per_s = bytes / std::get<double>(*row.find("median_ms")) * 1e-6;

@@ -14,7 +14,8 @@ import time
 
 FUSED = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
 FOREACH = {"adadelta": "Adadelta", "adagrad": "Adagrad", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
-           "rmsprop": "RMSprop"}
+           "rmsprop": "RMSprop", "adafactor_torch": "Adafactor"}
+NOT_CAPTURABLE = ("sgd", "adagrad", "adafactor_torch", "muon")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
 
@@ -57,28 +58,45 @@ def timed(torch, run, limit):
     return statistics.median(s[0] for s in samples), min(s[1] for s in samples)
 
 
-def row(torch, optimizer, shapes, dtype, clip_norm, limit):
+def maker(torch, optimizer, hidden):
+    """What makes a list of optimizers of parameters, and what to call it; None if torch has none."""
+    if optimizer == "muon" and hasattr(torch.optim, "Muon"):
+        def muon_and_adamw(params, **more):
+            rest = [p for p, h in zip(params, hidden) if not h]
+            matrices = [p for p, h in zip(params, hidden) if h]
+            return [torch.optim.Muon(matrices)] + ([torch.optim.AdamW(rest, fused=True)] if rest else [])
+        return muon_and_adamw, "Muon and fused AdamW"
     name = FUSED.get(optimizer) or FOREACH.get(optimizer)
-    if name is None:
+    if name is None or not hasattr(torch.optim, name):
+        return None, None
+    way = "fused" if optimizer in FUSED else "foreach"
+    return lambda params, **more: [getattr(torch.optim, name)(params, **{way: True}, **more)], way
+
+
+def row(torch, optimizer, shapes, dtype, clip_norm, limit, hidden=None):
+    # In gpt2 the first two are embeddings.
+    hidden = hidden or [len(s) == 2 and i > 1 for i, s in enumerate(shapes)]
+    make, way = maker(torch, optimizer, hidden)
+    if make is None:
         return dict(error=f"torch has no {optimizer}")
-    make, way = getattr(torch.optim, name), "fused" if optimizer in FUSED else "foreach"
     params = [torch.randn(s, device="cuda").to(getattr(torch, DTYPES[dtype])) for s in shapes]
     for p in params:
         p.grad = torch.randn_like(p) * 0.01
 
     def stepper(**more):
-        opt = make(params, **{way: True}, **more)
+        optimizers = make(params, **more)
 
         def step():
             if clip_norm > 0:
                 torch.nn.utils.clip_grad_norm_(params, clip_norm, foreach=True)
-            opt.step()
+            for opt in optimizers:
+                opt.step()
         return step
 
     eager_ms, host_ms = timed(torch, stepper(), limit)
     result = dict(optimizer=optimizer, mode=f"torch {way}", param=dtype, median_ms=eager_ms, host_us=host_ms * 1e3,
                   elements=sum(p.numel() for p in params), torch=torch.__version__)
-    captured = stepper(**({} if optimizer in ("sgd", "adagrad") else dict(capturable=True)))
+    captured = stepper(**({} if optimizer in NOT_CAPTURABLE else dict(capturable=True)))
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
             captured()
@@ -93,9 +111,9 @@ def row(torch, optimizer, shapes, dtype, clip_norm, limit):
     return result
 
 
-def answer(torch, optimizer, shapes, dtype, clip_norm, limit):
+def answer(torch, **question):
     try:
-        return row(torch, optimizer, shapes, dtype, clip_norm, limit)
+        return row(torch, **question)
     except Exception as e:  # out of memory is a result, not a crash
         return dict(error=str(e).splitlines()[0] if str(e) else type(e).__name__)
     finally:
@@ -111,7 +129,7 @@ def main():
     ap.add_argument("--device", type=int, default=0)
     ap.add_argument("--time-limit", type=float, default=0.5)
     ap.add_argument("--serve", action="store_true",
-                    help="answer each line {optimizer, shapes, dtype, clip_norm} on stdin with a line of rows")
+                    help="answer each line {optimizer, shapes, hidden, dtype, clip_norm} on stdin with a line of rows")
     args = ap.parse_args()
     try:
         import torch
@@ -129,7 +147,8 @@ def main():
     rows = []
     for optimizer in args.optimizer.split(","):
         for shapes in args.shapes.split(","):
-            r = answer(torch, optimizer, parse(shapes), args.dtype, args.clip_norm, args.time_limit)
+            r = answer(torch, optimizer=optimizer, shapes=parse(shapes), dtype=args.dtype, clip_norm=args.clip_norm,
+                       limit=args.time_limit)
             rows.append(dict(r, shapes=shapes))
             print(f"{optimizer} {shapes}: {r.get('error') or '%.4f ms' % r['median_ms']}", file=sys.stderr)
     print(json.dumps({"rows": rows}))

@@ -107,7 +107,10 @@ TorchStep::TorchStep(int device, double time_limit_s)
 Row TorchStep::measure(const std::string& optimizer, const bench::ShapeList& shapes, DType param,
                        double clip_norm) {
   json question = {{"optimizer", optimizer}, {"dtype", to_string(param)}, {"clip_norm", clip_norm}};
-  for (const bench::Shape& s : shapes.shapes) question["shapes"].push_back(s.dims);
+  for (const bench::Shape& s : shapes.shapes) {
+    question["shapes"].push_back(s.dims);
+    question["hidden"].push_back(s.role == Role::hidden);
+  }
   std::vector<Row> rows = peer_.ask(question.dump());
   if (rows.size() != 1) fail(fmt::format("an answer of {} rows, expected 1", rows.size()));
   return rows.front();

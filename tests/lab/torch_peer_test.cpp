@@ -64,11 +64,12 @@ while read line; do
   echo "{\"rows\": [{\"mode\": \"$(echo "$line" | tr -d '"')\", \"median_ms\": 0.25}]}"
 done)");
   TorchStep torch(0, 0.1);
-  const bench::ShapeList shapes{"two", {{"a", {2, 3}}, {"b", {7}}}};
+  const bench::ShapeList shapes{"two", {{"a", {2, 3}, Role::hidden}, {"b", {7}}}};
   const Row row = torch.measure("adamw", shapes, DType::bf16, 1.5);
   EXPECT_EQ(std::get<double>(*row.find("median_ms")), 0.25);
   const auto asked = std::get<std::string>(*row.find("mode"));
-  for (const char* part : {"optimizer:adamw", "dtype:bf16", "clip_norm:1.5", "[[2,3],[7]]"}) {
+  for (const char* part :
+       {"optimizer:adamw", "dtype:bf16", "clip_norm:1.5", "[[2,3],[7]]", "hidden:[true,false]"}) {
     EXPECT_THAT(asked, HasSubstr(part));
   }
 }
