@@ -48,11 +48,7 @@ class Counter final : public Linear {
 double product_flops(const StepContender& c, const ShapeList& list) {
   const Rule& rule = find_rule(c.optimizer);
   if (rule.stages == 0) return 0;
-  std::vector<double> hyper;
-  for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
-  for (const auto& [name, value] : c.hyper) {
-    if (const int knob = rule.info.knob(name); knob >= 0) hyper[static_cast<size_t>(knob)] = value;
-  }
+  const std::vector<double> hyper = knob_values(c);
   double flops = 0;
   for (const Shape& s : list.shapes) {
     Param p;

@@ -121,6 +121,16 @@ GroupOptions group_options(const StepContender& c) {
   return g;
 }
 
+std::vector<double> knob_values(const StepContender& c) {
+  const RuleInfo& info = find_rule(c.optimizer).info;
+  std::vector<double> values;
+  for (const KnobInfo& k : info.knobs) values.push_back(k.value);
+  for (const auto& [name, value] : c.hyper) {
+    if (const int knob = info.knob(name); knob >= 0) values[static_cast<size_t>(knob)] = value;
+  }
+  return values;
+}
+
 Options step_options(const StepContender& c, int threads, Device device) {
   Options o;
   o.device = device;
@@ -156,13 +166,7 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
   plain.clip_norm = 0;
   plain.zero_grad = false;
   for (const auto& other : check::judgeable(rule)) plain.hyper.push_back(other);
-  std::vector<double> hyper;
-  for (const KnobInfo& k : rule.info.knobs) hyper.push_back(k.value);
-  for (const auto& [name, value] : plain.hyper) {
-    if (const int knob = rule.info.knob(name); knob >= 0) {
-      hyper[static_cast<size_t>(knob)] = value;
-    }
-  }
+  const std::vector<double> hyper = knob_values(plain);
   std::vector<check::Buffer> params, grads;
   std::vector<Param> list;
   std::vector<check::Reference> references;

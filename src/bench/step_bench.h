@@ -54,6 +54,8 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& bench);
 double measure_gpu_copy(int device);
 
 GroupOptions group_options(const StepContender& c);
+// Every knob of the contender's rule, in order.
+std::vector<double> knob_values(const StepContender& c);
 Options step_options(const StepContender& c, int threads, Device device);
 lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimizer& o,
                     const Measurement& m);

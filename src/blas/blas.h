@@ -28,6 +28,13 @@ void gemm(Index m, Index n, Index k, double alpha, Factor<double> a, Factor<doub
 bool eigenvectors(Index n, float* a);
 bool eigenvectors(Index n, double* a);
 
+// The same, or the unit matrix where that fails: only numbers that are not finite lead there.
+template <class T>
+void eigenbasis(Index n, T* a) {
+  if (eigenvectors(n, a)) return;
+  for (Index i = 0; i < n * n; ++i) a[i] = i % (n + 1) == 0;
+}
+
 // The rows of an n x n matrix become orthonormal, each row r in the span of rows 0 to r.
 constexpr Index orthonormal_work(Index n) { return 65 * n; }  // elements
 void orthonormal_rows(Index n, float* a, float* work);

@@ -138,9 +138,7 @@ class Batch final : public LinearOnHost {
       const Index n = length(left);
       T* basis = pair(b, left, task / 2);
       std::copy_n(pair(g, left, task / 2), n * n, basis);
-      if (blas::eigenvectors(n, basis)) return;
-      // Only gradients that are not finite lead here.
-      for (Index i = 0; i < n * n; ++i) basis[i] = i % (n + 1) == 0;
+      blas::eigenbasis(n, basis);
     });
   }
 

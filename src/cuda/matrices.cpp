@@ -343,7 +343,9 @@ void MatrixPlan::make_bases(const Batch& b, Linear::Sides bases, Linear::Sides g
   struct Task {
     void* to;
     Index n;
-    std::vector<double> square;
+    std::vector<float> narrow;  // the square, in one or the other
+    std::vector<double> wide;
+    void* data() { return narrow.empty() ? static_cast<void*>(wide.data()) : narrow.data(); }
   };
   std::vector<Task> tasks;
   const bool wide = b.element == Element::f64;
@@ -357,9 +359,11 @@ void MatrixPlan::make_bases(const Batch& b, Linear::Sides bases, Linear::Sides g
       const Index n = left ? b.view.rows : b.view.columns;
       for (Index m = 0; m < b.view.batches; ++m) {
         const Index at = m * n * n * width;
-        Task task{static_cast<std::byte*>(t.state[left ? bases.left : bases.right]) + at, n,
-                  std::vector<double>(static_cast<size_t>(n * n))};
-        copy_to_host(device_, task.square.data(),
+        Task task{
+            static_cast<std::byte*>(t.state[left ? bases.left : bases.right]) + at, n, {}, {}};
+        wide ? task.wide.resize(static_cast<size_t>(n * n))
+             : task.narrow.resize(static_cast<size_t>(n * n));
+        copy_to_host(device_, task.data(),
                      static_cast<std::byte*>(t.state[left ? grams.left : grams.right]) + at,
                      static_cast<size_t>(n * n * width));
         tasks.push_back(std::move(task));
@@ -369,19 +373,13 @@ void MatrixPlan::make_bases(const Batch& b, Linear::Sides bases, Linear::Sides g
   const blas::OneThreadEach serial;
   auto share = [&](int part, int parts) {
     for (size_t i = static_cast<size_t>(part); i < tasks.size(); i += static_cast<size_t>(parts)) {
-      Task& task = tasks[i];
-      const auto solve = [&](auto* square) {
-        if (blas::eigenvectors(task.n, square)) return;
-        // Only gradients that are not finite lead here.
-        for (Index k = 0; k < task.n * task.n; ++k) square[k] = k % (task.n + 1) == 0;
-      };
-      wide ? solve(task.square.data()) : solve(reinterpret_cast<float*>(task.square.data()));
+      wide ? blas::eigenbasis(tasks[i].n, tasks[i].wide.data())
+           : blas::eigenbasis(tasks[i].n, tasks[i].narrow.data());
     }
   };
   cpu::ThreadPool::instance().run(cpu::default_threads(), share);
-  for (const Task& task : tasks) {
-    copy_to_device(device_, task.to, task.square.data(),
-                   static_cast<size_t>(task.n * task.n * width));
+  for (Task& task : tasks) {
+    copy_to_device(device_, task.to, task.data(), static_cast<size_t>(task.n * task.n * width));
   }
 }
 
