@@ -148,8 +148,8 @@ TEST(Execution, ShardsDrawTheSameRandomBitsAsTheWhole) {
     SCOPED_TRACE(v.name);
     const Plan plan{v, f};
     World whole(plan);
-    Optimizer shard(v.rule, plan.options);
-    Buffer data(f.param, 1003), grad(f.grad, 1003);
+    Optimizer shard(v.rule, on_device(plan.options, plan.device));
+    Buffer data(f.param, 1003, false, plan.device), grad(f.grad, 1003, false, plan.device);
     copy_bytes(data, whole.params[5]);
     GroupOptions group;
     group.hyper = v.hyper;
