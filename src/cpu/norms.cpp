@@ -268,10 +268,7 @@ void Norms::between(int pass, const Job& job) {
   if (t.n == 0) return;
   const Plan& p = plans_[t.index];
   // Only what comes of rows and columns changes their states and numbers.
-  const bool vectors_change =
-      p.view.matrix && std::any_of(rule_.sums.begin(), rule_.sums.end(), [pass](const Sum& s) {
-        return s.over != Over::tensor && (s.passes >> pass & 1) != 0;
-      });
+  const bool vectors_change = p.view.matrix && rule_.adds_by_sides(pass);
   if (vectors_change) copy_states(p, t, false);
   Vectors<double> v = vectors(p);
   rule_.between(pass, v, job.coef);

@@ -266,7 +266,7 @@ struct Engine::Impl {
   // A kernel that writes parameters: one there always is.
   const void* any_last_pass() const {
     const void* const* table = rule.cuda->table;
-    const auto kernels = 2 * rule.passes.size() * (size_t{1} << rule.optional_states) * kPaths;
+    const auto kernels = rule.passes.size() * (size_t{1} << rule.optional_states) * kPaths;
     for (size_t i = kernels; i-- > 0;) {
       if (table[i] != nullptr) return table[i];
     }
@@ -282,8 +282,7 @@ struct Engine::Impl {
         for (const Table::Launch& l : table.launches()) {
           if (l.batch != batch || (l.passes >> pass & 1) == 0) continue;
           // Null: the pass has nothing to do, but what is made of its sums may.
-          planned.push_back(
-              {&l, pass, kernel(2 * pass + static_cast<int>(l.matrix), l.present, l.path)});
+          planned.push_back({&l, pass, kernel(pass, l.present, l.path)});
         }
       }
     }
@@ -325,17 +324,24 @@ struct Engine::Impl {
       const void* k = rule.cuda->between[pass];
       constexpr const char* kDoing = "launching what comes between passes";
       const auto on = static_cast<cudaStream_t>(stream);
-      ns.shares = table.shares() + l.first_share;
-      if (l.alone > 0) {
-        check(cudaLaunchKernel(k, dim3(l.alone), dim3(kThreads), arguments, 0, on), kDoing);
+      const auto launch_shares = [&](unsigned first, unsigned blocks) {
+        ns.shares = table.shares() + first;
+        if (blocks == 0) return;
+        check(cudaLaunchKernel(k, dim3(blocks), dim3(kThreads), arguments, 0, on), kDoing);
+      };
+      if (l.in_teams.empty() || !rule.adds_by_sides(pass)) {
+        launch_shares(l.first_share, l.member_count);
+        continue;
       }
-      ns.shares += l.alone;
-      if (!l.in_teams.empty()) plan.forget_meetings(stream);
+      plan.forget_meetings(stream);
+      unsigned first = l.first_of_teams;
       for (unsigned blocks : l.in_teams) {
+        ns.shares = table.shares() + first;
         check(cudaLaunchCooperativeKernel(k, dim3(blocks), dim3(kThreads), arguments, 0, on),
               kDoing);
-        ns.shares += blocks;
+        first += blocks;
       }
+      launch_shares(first, l.beside_teams);
     }
     if (batch == 0 || (rule.stages >> pass & 1) == 0) return;
     matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);

@@ -32,6 +32,17 @@ struct TileWorker {
   }
   static constexpr unsigned kOfTensor = summed(Over::tensor), kOfRows = summed(Over::row),
                             kOfColumns = summed(Over::column);
+  static constexpr int streams() {
+    int count = static_cast<int>(kPass.grad) + static_cast<int>(kPass.param);
+    for (int j = 0; j < kN; ++j) count += static_cast<int>(reads(j));
+    return count;
+  }
+  // Vectors of a row whose loads are under way before the first is waited for: a pass with few
+  // streams would leave memory idle.
+  static constexpr int kAtOnce = A == Path::f64    ? 1
+                                 : streams() <= 1 ? kSlots
+                                 : streams() == 2 ? 2
+                                                  : 1;
 
   const Tensor& t;
   const NormTensor& n;
@@ -47,53 +58,72 @@ struct TileWorker {
     return advanced(data, first * (A == Path::blocks ? bytes_of(storage) : sizeof(T)));
   }
 
-  // V elements from the tensor's element `first` on, in columns from `column` on (of all matrices).
+  // V elements of every stream, and what belongs to their columns.
   template <int V>
-  __device__ __forceinline__ void update(Index first, Index column, int slot, int lane_at) {
-    alignas(16) T p[V], g[V], s[kN][V];
+  struct Loaded {
+    alignas(16) T p[V], g[V], s[kN][V], column[R::values.column > 0 ? R::values.column : 1][V];
     alignas(16) Half rest[V];
-    void* low = nullptr;
+  };
+
+  __device__ __forceinline__ void* low_at(Index first) const {
+    return advanced(t.low, first * (t.param_storage == Storage::bf16_remainder ? 2 : 4));
+  }
+
+  // From the tensor's element `first` on, in columns from `column` on (of all matrices).
+  template <int V>
+  __device__ __forceinline__ void fetch_all(Index first, Index column, Loaded<V>& l) const {
     if constexpr (A == Path::blocks) {
-      low = advanced(t.low, first * (t.param_storage == Storage::bf16_remainder ? 2 : 4));
       if constexpr (kPass.grad) {
-        fetch(at(grad, t.grad_storage, first), is_16_bit(t.grad_storage), 0, g);
+        fetch(at(grad, t.grad_storage, first), is_16_bit(t.grad_storage), 0, l.g);
       }
       if constexpr (kPass.param) {
-        fetch_param(at(t.param, t.param_storage, first), low, t.param_storage, 0, p, rest);
+        fetch_param(at(t.param, t.param_storage, first), low_at(first), t.param_storage, 0, l.p,
+                    l.rest);
       }
 #pragma unroll
       for (int j = 0; j < kN; ++j)
         if (reads(j)) {
-          fetch(at(t.state[j], t.state_storage[j], first), is_16_bit(t.state_storage[j]), 0, s[j]);
+          fetch(at(t.state[j], t.state_storage[j], first), is_16_bit(t.state_storage[j]), 0,
+                l.s[j]);
         }
-      if constexpr (kPass.grad) decode(t.grad_storage, g);
-      if constexpr (kPass.param) decode_param(t.param_storage, p, rest);
-#pragma unroll
-      for (int j = 0; j < kN; ++j)
-        if (reads(j)) decode(t.state_storage[j], s[j]);
     } else {
-      if constexpr (kPass.grad) load(at(grad, t.grad_storage, first), 0, g);
-      if constexpr (kPass.param) load(at(t.param, t.param_storage, first), 0, p);
+      if constexpr (kPass.grad) load(at(grad, t.grad_storage, first), 0, l.g);
+      if constexpr (kPass.param) load(at(t.param, t.param_storage, first), 0, l.p);
 #pragma unroll
       for (int j = 0; j < kN; ++j)
-        if (reads(j)) load(at(t.state[j], t.state_storage[j], first), 0, s[j]);
+        if (reads(j)) load(at(t.state[j], t.state_storage[j], first), 0, l.s[j]);
+    }
+    if constexpr (Matrix) {
+#pragma unroll
+      for (int v = 0; v < R::values.column; ++v) column_values(v, column, l.column[v]);
+    }
+  }
+
+  template <int V>
+  __device__ __forceinline__ void update(Index first, int slot, int lane_at, Loaded<V>& l) {
+    if constexpr (A == Path::blocks) {
+      if constexpr (kPass.grad) decode(t.grad_storage, l.g);
+      if constexpr (kPass.param) decode_param(t.param_storage, l.p, l.rest);
+#pragma unroll
+      for (int j = 0; j < kN; ++j)
+        if (reads(j)) decode(t.state_storage[j], l.s[j]);
     }
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       T e[kN], sum[kM] = {};
 #pragma unroll
-      for (int j = 0; j < kN; ++j) e[j] = reads(j) ? s[j][k] : T(0);
-      const T before = kPass.param ? p[k] : T(0);
+      for (int j = 0; j < kN; ++j) e[j] = reads(j) ? l.s[j][k] : T(0);
+      const T before = kPass.param ? l.p[k] : T(0);
       const T gradient =
-          kPass.grad ? detail::clamped(g[k], job.scale, job.limit) * job.factor : T(0);
+          kPass.grad ? detail::clamped(l.g[k], job.scale, job.limit) * job.factor : T(0);
       if constexpr (Matrix) {
 #pragma unroll
-        for (int v = 0; v < R::values.column; ++v) x.column[v] = column_value(v, column + k);
+        for (int v = 0; v < R::values.column; ++v) x.column[v] = l.column[v][k];
       }
-      p[k] = R::template pass<P, Matrix>(before, gradient, e, job.coef, x, sum);
+      l.p[k] = R::template pass<P, Matrix>(before, gradient, e, job.coef, x, sum);
 #pragma unroll
       for (int j = 0; j < kN; ++j)
-        if (writes(j)) s[j][k] = e[j];
+        if (writes(j)) l.s[j][k] = e[j];
 #pragma unroll
       for (int q = 0; q < kM; ++q) {
         if (kOfRows >> q & 1) row_sums[q] += static_cast<double>(sum[q]);
@@ -102,13 +132,21 @@ struct TileWorker {
           column_sums[kOfColumns != 0 ? q : 0][slot][lane_at + k] += static_cast<double>(sum[q]);
       }
     }
-    store_all(first, low, p, s);
+    store_all(first, A == Path::blocks ? low_at(first) : nullptr, l.p, l.s);
     if (zero) zero_gradient<V>(first);
   }
 
-  __device__ __forceinline__ T column_value(int v, Index c) const {
-    if constexpr (A == Path::f64) return n.column_values[v][c];
-    return static_cast<T>(n.narrow[v][c]);
+  // Vectors begin at a multiple of their length, where the tensor's rows do.
+  template <int V>
+  __device__ __forceinline__ void column_values(int v, Index c, T (&out)[V]) const {
+    if constexpr (A == Path::f64) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) out[k] = n.column_values[v][c + k];
+    } else if constexpr (V == kVector) {
+      *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(n.narrow[v] + c);
+    } else {
+      out[0] = n.narrow[v][c];
+    }
   }
 
   template <int V>
@@ -158,11 +196,28 @@ struct TileWorker {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const auto first_of = [lane](int slot) { return (slot * 32 + lane) * kVector; };
     const auto is_whole = [&](int c) { return aligned && c + kVector <= length; };
+    const int whole = aligned ? length / (32 * kVector) : 0;  // slots, for all lanes
 #pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const int c = first_of(slot);
-      if (is_whole(c)) update<kVector>(first + c, column + c, slot, 0);
+    for (int slot = 0; slot < kSlots; slot += kAtOnce) {
+      if (slot + kAtOnce <= whole) {
+        Loaded<kVector> loaded[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          fetch_all(first + first_of(slot + i), column + first_of(slot + i), loaded[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          update(first + first_of(slot + i), slot + i, 0, loaded[i]);
+        }
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int c = first_of(slot + i);
+        if (is_whole(c)) update_at<kVector>(first + c, column + c, slot + i, 0);
+      }
     }
+    if (length % (32 * kVector) == 0 && aligned) return;
     // What is left, element by element. Column sums lie in registers and have no index at run time.
     [[maybe_unused]] constexpr int kUnroll = kOfColumns != 0 ? kSlots : 1;
 #pragma unroll kUnroll
@@ -171,9 +226,17 @@ struct TileWorker {
       if (is_whole(c)) continue;
 #pragma unroll kUnroll
       for (int k = 0; k < kVector; ++k) {
-        if (c + k < length) update<1>(first + c + k, column + c + k, slot, k);
+        if (c + k < length) update_at<1>(first + c + k, column + c + k, slot, k);
       }
     }
+  }
+
+ private:
+  template <int V>
+  __device__ __forceinline__ void update_at(Index first, Index column, int slot, int lane_at) {
+    Loaded<V> loaded;
+    fetch_all(first, column, loaded);
+    update(first, slot, lane_at, loaded);
   }
 };
 
@@ -239,38 +302,50 @@ __device__ __forceinline__ void update_tile(
     }
   }
   if constexpr (Worker::kOfColumns != 0) {
-    __shared__ double columns[kTileColumns];
+    // Half of the warps hand theirs to the other half, and so on.
+    __shared__ double handed[kWarps / 2][kSlots * kVector][32];
+    const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int q = 0; q < Worker::kM; ++q) {
       if ((Worker::kOfColumns >> q & 1) == 0) continue;
-      __syncthreads();
-      columns[threadIdx.x] = 0;
-      for (int turn = 0; turn < kWarps; ++turn) {  // in order
-        __syncthreads();
-        if (turn != warp) continue;
+      double(&sums)[kSlots][kVector] = w.column_sums[q];
+      const auto for_all = [&](auto f) {
 #pragma unroll
         for (int slot = 0; slot < kSlots; ++slot) {
 #pragma unroll
-          for (int k = 0; k < kVector; ++k) {
-            columns[(slot * 32 + threadIdx.x % 32) * kVector + k] += w.column_sums[q][slot][k];
-          }
+          for (int k = 0; k < kVector; ++k) f(slot, k);
+        }
+      };
+      for (int half = kWarps / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (warp >= half && warp < 2 * half) {
+          for_all([&](int slot, int k) {
+            handed[warp - half][slot * kVector + k][lane] = sums[slot][k];
+          });
+        }
+        __syncthreads();
+        if (warp < half) {
+          for_all([&](int slot, int k) {
+            sums[slot][k] += handed[warp][slot * kVector + k][lane];
+          });
         }
       }
-      __syncthreads();
-      const Index c = from + threadIdx.x;
-      if (c < n.columns) {
-        n.column_partials[q][(matrix * n.row_tiles + row_tile) * n.columns + c] =
-            columns[threadIdx.x];
-      }
+      if (warp != 0) continue;
+      double* to = n.column_partials[q] + (matrix * n.row_tiles + row_tile) * n.columns;
+      for_all([&](int slot, int k) {
+        const Index c = from + (slot * 32 + lane) * kVector + k;
+        if (c < n.columns) to[c] = sums[slot][k];
+      });
     }
   }
 }
 
-template <class R, int P, bool Matrix, unsigned Present, Path A>
+template <class R, int P, unsigned Variant, Path A>
 __global__ void __launch_bounds__(kThreads, A == Path::f64 ? 1 : kBlocksPerSm)
     norm_pass(const __grid_constant__ NormStep ns) {
-  using T = typename TileWorker<R, P, Matrix, Present, A>::T;
-  static_assert(kTileColumns == kThreads, "a thread writes each column's sum");
+  using T = std::conditional_t<A == Path::f64, double, float>;
+  constexpr unsigned kOfMatrix = detail::states_of_form<R>(Variant, true),
+                     kOfVector = detail::states_of_form<R>(Variant, false);
   const Step& s = ns.step;
   __shared__ Job<R, T> job;
   const bool skipped = is_skipped(s);
@@ -296,7 +371,15 @@ __global__ void __launch_bounds__(kThreads, A == Path::f64 ? 1 : kBlocksPerSm)
         if (threadIdx.x == 0) prepare<R, 0>(s, chunk.tensor, job);
         __syncthreads();
       }
-      update_tile<R, P, Matrix, Present, A>(ns, chunk, job, grad);
+      if (ns.norms[chunk.tensor].view.matrix) {
+        if constexpr (detail::has_pass<R>(P, true, kOfMatrix)) {
+          update_tile<R, P, true, kOfMatrix, A>(ns, chunk, job, grad);
+        }
+      } else {
+        if constexpr (detail::has_pass<R>(P, false, kOfVector)) {
+          update_tile<R, P, false, kOfVector, A>(ns, chunk, job, grad);
+        }
+      }
     }
     __syncthreads();
     c = next[turn];

@@ -78,14 +78,32 @@ class DeviceVectors {
     }
     totals_[q] = reduced(sum, [](double x, double y) { return x + y; });
   }
+  // Tensors of many row tiles have several threads for each column.
   __device__ void add_row_tiles(int q) {
-    for (Index i = first_; i < n_.view.batches * columns(); i += stride_) {
-      const Index matrix = i / columns(), c = i % columns();
-      const double* from = n_.column_partials[q] + matrix * n_.row_tiles * columns() + c;
+    const Index all = n_.view.batches * columns(), tiles = n_.row_tiles;
+    const Index most = stride_ / all < tiles ? stride_ / all : tiles;
+    const Index slices = most > 1 ? most : 1;
+    const Index length = (tiles + slices - 1) / slices;
+    const auto partials_of = [&](Index i) {
+      return n_.column_partials[q] + i / columns() * tiles * columns() + i % columns();
+    };
+    const auto sum_of = [&](const double* from, Index first, Index last, Index step) {
       double sum = 0;
 #pragma unroll 8
-      for (Index tile = 0; tile < n_.row_tiles; ++tile) sum += from[tile * columns()];
-      n_.column_sums[q][i] = sum;
+      for (Index tile = first; tile < last; tile += step) sum += __ldcg(from + tile * columns());
+      return sum;
+    };
+    for (Index i = first_; i < all * slices; i += stride_) {
+      const Index first = i / all * length, last = first + length < tiles ? first + length : tiles;
+      if (first >= last) continue;
+      double* from = partials_of(i % all);
+      const double sum = sum_of(from, first, last, 1);
+      (slices == 1 ? n_.column_sums[q][i] : from[first * columns()]) = sum;
+    }
+    if (slices == 1) return;
+    team_.meet();
+    for (Index i = first_; i < all; i += stride_) {
+      n_.column_sums[q][i] = sum_of(partials_of(i), 0, tiles, length);
     }
   }
   __device__ void load_state(int j, const Tensor& t, bool per_row) {

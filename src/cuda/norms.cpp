@@ -9,7 +9,8 @@
 namespace gallop::cuda {
 namespace {
 
-constexpr Index kTileElements = 1 << 14;
+// Larger tiles leave fewer sums behind, smaller ones more equal shares of short lists.
+Index tile_elements(Index n) { return n < Index{1} << 22 ? 1 << 14 : 1 << 15; }
 
 // Hands out places in an array, first counting, then for real.
 template <class T>
@@ -28,7 +29,7 @@ void cut(const View& v, Index elements, NormTensor& n) {
   n.columns = v.matrix ? v.columns : kTileColumns;
   n.rows = v.matrix ? v.rows : (elements + n.columns - 1) / n.columns;
   const Index width = std::min<Index>(n.columns, kTileColumns);
-  const Index rows = std::clamp<Index>(kTileElements / width / kWarps, 1, 64) * kWarps;
+  const Index rows = std::clamp<Index>(tile_elements(elements) / width / kWarps, 1, 64) * kWarps;
   n.tile_rows = static_cast<unsigned>(rows);
   n.row_tiles = static_cast<unsigned>((n.rows + rows - 1) / rows);
   n.column_tiles = static_cast<unsigned>((n.columns + kTileColumns - 1) / kTileColumns);
@@ -45,7 +46,7 @@ void place(const Rule& rule, NormTensor& n, Places<double>& numbers, Places<floa
   for (int i = 0; i < rule.values.row; ++i) n.row_values[i] = numbers.take(rows);
   for (int i = 0; i < rule.values.column; ++i) {
     n.column_values[i] = numbers.take(columns);
-    n.narrow[i] = narrow.take(columns);
+    n.narrow[i] = narrow.take((columns + 3) / 4 * 4);  // for 16-byte accesses
   }
   for (size_t q = 0; q < rule.sums.size(); ++q) {
     if (rule.sums[q].over == Over::row) n.row_partials[q] = numbers.take(rows * n.column_tiles);
@@ -66,7 +67,9 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
                       const std::vector<gallop::Group>& groups) {
   host_.assign(slots.size(), {});
   passes_.clear();
+  variants_.clear();
   for (size_t i = 0; i < slots.size(); ++i) {
+    variants_.push_back(rule.variant_of(slots[i].tensor.present));
     if (slots[i].tensor.n > 0) cut(slots[i].tensor.view, slots[i].tensor.n, host_[i]);
     passes_.push_back(
         rule.active_passes(groups[slots[i].group].hyper.data(), slots[i].tensor.view.matrix));
@@ -87,9 +90,9 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
 }
 
 unsigned NormPlan::parts(size_t slot) const {
-  constexpr Index kVectorsAPart = 2048;
+  constexpr Index kVectorsAPart = 2048, kWorthATeam = 16384;
   const View& v = host_[slot].view;
-  if (!by_sides_ || !v.matrix || v.batches > 1) return 1;
+  if (!by_sides_ || !v.matrix || v.batches > 1 || v.rows + v.columns < kWorthATeam) return 1;
   return static_cast<unsigned>(
       std::clamp<Index>((v.rows + v.columns) / kVectorsAPart, 1, kMostParts));
 }

@@ -22,7 +22,7 @@ class NormPlan {
 
   const NormTensor* tensors() const { return tensors_.data(); }
   unsigned tiles(size_t slot) const { return host_[slot].tiles; }
-  bool matrix(size_t slot) const { return host_[slot].view.matrix; }
+  int variant(size_t slot) const { return variants_[slot]; }
   unsigned passes(size_t slot) const { return passes_[slot]; }
   // How many blocks are worth having between passes.
   unsigned parts(size_t slot) const;
@@ -32,6 +32,7 @@ class NormPlan {
  private:
   std::vector<NormTensor> host_;
   std::vector<unsigned> passes_;
+  std::vector<int> variants_;
   Buffer<double> numbers_;
   Buffer<float> narrow_;
   Buffer<unsigned> meetings_;

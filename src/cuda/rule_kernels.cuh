@@ -230,7 +230,7 @@ __global__ void numbers(const __grid_constant__ Step s, double* out) {
   to[kFactorAt] = job.factor;
 }
 
-// Of an entry; or of a pass, for vectors and for matrices.
+// Of an entry, or of a pass.
 template <class R, int I>
 const void* kernel_at() {
   constexpr int kKernel = I / (detail::kVariants<R> * kPaths);
@@ -239,19 +239,24 @@ const void* kernel_at() {
   if constexpr (!detail::kHasNorms<R>) {
     return address_of(&update<R, kKernel, kPresent, kPath>);
   } else {
-    constexpr bool kMatrix = kKernel % 2 == 1;
-    constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
-    if constexpr (!detail::has_pass<R>(kKernel / 2, kMatrix, kFitting)) {
+    const auto has_pass = [](bool matrix) {
+      return detail::has_pass<R>(kKernel, matrix, detail::states_of_form<R>(kPresent, matrix));
+    };
+    if constexpr (!has_pass(true) && !has_pass(false)) {
       return nullptr;  // there is nothing to do
     } else {
-      return address_of(&norm_pass<R, kKernel / 2, kMatrix, kFitting, kPath>);
+      return address_of(&norm_pass<R, kKernel, kPresent, kPath>);
     }
   }
 }
 
 template <class R>
 struct KernelTable {
-  static constexpr int kSize = detail::kernel_count<R>() * detail::kVariants<R> * kPaths;
+  static constexpr int kernels() {
+    if constexpr (detail::kHasNorms<R>) return detail::pass_count<R>();
+    return detail::entry_count<R>();
+  }
+  static constexpr int kSize = kernels() * detail::kVariants<R> * kPaths;
   static constexpr int kEntries = detail::entry_count<R>();
   const void* at[kSize];
   const void* coefs[kEntries] = {};

@@ -88,8 +88,7 @@ inline constexpr int kPaths = 3;
 struct RuleKernels {
   const void* const* table;  // kernels of one Step: [entry][variant][path]
   const void* const* coefs;  // kernels of (Step, double* out): [entry]
-  // Of a rule with norms, table holds kernels of one NormStep, [pass][vector,
-  // matrix][variant][path].
+  // Of a rule with norms, table holds kernels of one NormStep: [pass][variant][path].
   const void* const* between;  // kernels of one NormStep: [pass]
   const void* look_at_bases;   // kernel of (NormStep, int* out), of a rule that has some; or null
 };

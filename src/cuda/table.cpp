@@ -23,23 +23,30 @@ Index chunk_for(Index elements, int multiprocessors) {
 }
 
 // Blocks that meet must all run at the same time: there is one for each multiprocessor at most.
-void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, int multiprocessors,
+// Tensors with one block each fill what room is left beside the last of them.
+void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigned multiprocessors,
                Table::Launch& launch, std::vector<Share>& shares) {
-  launch.first_share = static_cast<unsigned>(shares.size());
-  for (size_t i : tensors) {
-    if (plan.parts(i) == 1) shares.push_back({static_cast<unsigned>(i), 0, 1});
-  }
-  launch.alone = static_cast<unsigned>(shares.size()) - launch.first_share;
-  for (size_t i : tensors) {
-    const unsigned parts = plan.parts(i);
-    if (parts == 1) continue;
-    const bool fits = !launch.in_teams.empty() &&
-                      launch.in_teams.back() + parts <= static_cast<unsigned>(multiprocessors);
-    if (!fits) launch.in_teams.push_back(0);
-    launch.in_teams.back() += parts;
+  const auto share = [&](size_t i, unsigned parts) {
     for (unsigned part = 0; part < parts; ++part) {
       shares.push_back({static_cast<unsigned>(i), part, parts});
     }
+  };
+  launch.first_share = static_cast<unsigned>(shares.size());
+  for (size_t i : tensors) share(i, 1);
+  launch.first_of_teams = static_cast<unsigned>(shares.size());
+  std::vector<unsigned>& teams = launch.in_teams;
+  for (size_t i : tensors) {
+    const unsigned parts = plan.parts(i);
+    if (parts == 1) continue;
+    if (teams.empty() || teams.back() + parts > multiprocessors) teams.push_back(0);
+    teams.back() += parts;
+    share(i, parts);
+  }
+  if (teams.empty()) return;
+  for (size_t i : tensors) {
+    if (plan.parts(i) > 1) continue;
+    teams.back() < multiprocessors ? ++teams.back() : ++launch.beside_teams;
+    share(i, 1);
   }
 }
 
@@ -52,20 +59,21 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
   chunk_elements_ = chunk_for(elements, multiprocessors);
 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
-  std::map<std::tuple<size_t, unsigned, Path, bool, unsigned, unsigned>, std::vector<size_t>> kinds;
+  std::map<std::tuple<size_t, unsigned, Path, unsigned, unsigned>, std::vector<size_t>> kinds;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
-    const bool matrix = plan != nullptr && plan->matrix(i);
+    // Kernels of rules with norms are for vectors and matrices alike.
+    const unsigned states = plan != nullptr ? static_cast<unsigned>(plan->variant(i)) : t.present;
     const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
     const unsigned batch = matrices != nullptr ? matrices->batch(i) : 0;
-    kinds[{mode == Mode::multi ? 0 : i, t.present, t.path(), matrix, passes, batch}].push_back(i);
+    kinds[{mode == Mode::multi ? 0 : i, states, t.path(), passes, batch}].push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
   std::vector<Share> shares;
   for (const auto& [kind, tensors] : kinds) {
-    Launch launch{std::get<1>(kind), std::get<2>(kind), std::get<3>(kind), std::get<4>(kind),
-                  std::get<5>(kind)};
+    Launch launch{slots[tensors.front()].tensor.present, std::get<2>(kind), std::get<3>(kind),
+                  std::get<4>(kind)};
     launch.first_chunk = static_cast<unsigned>(chunks.size());
     launch.first_member = static_cast<unsigned>(members.size());
     for (size_t i : tensors) {
@@ -77,7 +85,8 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
         chunks.push_back({static_cast<unsigned>(i), static_cast<unsigned>(c)});
       }
     }
-    if (plan != nullptr) share_out(tensors, *plan, multiprocessors, launch, shares);
+    if (plan != nullptr)
+      share_out(tensors, *plan, static_cast<unsigned>(multiprocessors), launch, shares);
     launch.last_chunk = static_cast<unsigned>(chunks.size());
     launch.member_count = static_cast<unsigned>(tensors.size());
     launches_.push_back(launch);

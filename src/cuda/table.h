@@ -66,14 +66,15 @@ class Table {
   struct Launch {
     unsigned present;
     Path path;
-    bool matrix = false;  // of a rule with norms, as
-    unsigned passes = 0;  // the passes to run, and
+    unsigned passes = 0;  // of a rule with norms: which to run
     unsigned batch = 0;   // of a rule over matrices: which goes through them together
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
-    // Shares of what comes between passes: of tensors with a block each, then of those with
-    // several, as many at a time as can run side by side.
-    unsigned first_share = 0, alone = 0;
+    // Shares of what comes between passes, every tensor with a block to itself; and where rows and
+    // columns are at stake and some tensors have several, as many blocks at a time as can run side
+    // by side, then the rest.
+    unsigned first_share = 0, first_of_teams = 0;
     std::vector<unsigned> in_teams = {};
+    unsigned beside_teams = 0;
   };
 
   Table() = default;

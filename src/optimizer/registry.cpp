@@ -116,6 +116,12 @@ bool Rule::adds_up(int pass) const {
                      [&](const Sum& s) { return (s.passes >> pass & 1) != 0; });
 }
 
+bool Rule::adds_by_sides(int pass) const {
+  return std::any_of(sums.begin(), sums.end(), [&](const Sum& s) {
+    return s.over != Over::tensor && (s.passes >> pass & 1) != 0;
+  });
+}
+
 int Rule::variant_of(unsigned present) const {
   int variant = 0, bit = 0;
   for (size_t j = 0; j < info.states.size(); ++j) {

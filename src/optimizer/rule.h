@@ -70,6 +70,7 @@ struct Rule {
   // Bit P: pass P is run, on matrices or on vectors.
   unsigned active_passes(const double* hyper, bool matrix) const;
   bool adds_up(int pass) const;            // whether the pass has sums
+  bool adds_by_sides(int pass) const;      // of rows or columns
   int variant_of(unsigned present) const;  // which choice of optional states
   cpu::Kernel cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const;
 };
