@@ -90,13 +90,14 @@ struct Adafactor {
       const auto rows = static_cast<double>(v.rows()), columns = static_cast<double>(v.columns());
       v.for_batches([&](long long b) {
         v.for_rows(b, [&](long long r) {
-          v.state(0, r) = k.beta2 * v.state(0, r) + k.w2 * (v.row_sum(0, r) / columns);
+          v.state(0, r, k.beta2 * v.state_before(0, r) + k.w2 * (v.row_sum(0, r) / columns));
         });
         const N mean = v.sum_rows(b, [&](long long r) { return v.state(0, r); }) / rows;
         v.for_rows(b, [&](long long r) { v.row(0, r, 1 / sqrt(v.state(0, r) / mean)); });
         v.for_columns(b, [&](long long c) {
-          v.state(1, c) = k.beta2 * v.state(1, c) + k.w2 * (v.column_sum(1, c) / rows);
-          v.column(0, c, 1 / sqrt(v.state(1, c)));
+          const N mean = k.beta2 * v.state_before(1, c) + k.w2 * (v.column_sum(1, c) / rows);
+          v.state(1, c, mean);
+          v.column(0, c, 1 / sqrt(mean));
         });
       });
     } else {

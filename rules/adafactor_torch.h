@@ -71,13 +71,14 @@ struct AdafactorTorch {
       const auto blend = [&](N old, N fresh) { return old + k.w2 * (fresh - old); };
       v.for_batches([&](long long b) {
         v.for_rows(b, [&](long long r) {
-          v.state(0, r) = blend(v.state(0, r), v.row_sum(0, r) / columns);
+          v.state(0, r, blend(v.state_before(0, r), v.row_sum(0, r) / columns));
         });
         const N mean = v.sum_rows(b, [&](long long r) { return v.state(0, r); }) / rows;
         v.for_rows(b, [&](long long r) { v.row(0, r, v.state(0, r) / max(mean, k.eps1)); });
         v.for_columns(b, [&](long long c) {
-          v.state(1, c) = blend(v.state(1, c), v.column_sum(1, c) / rows);
-          v.column(0, c, v.state(1, c));
+          const N mean = blend(v.state_before(1, c), v.column_sum(1, c) / rows);
+          v.state(1, c, mean);
+          v.column(0, c, mean);
         });
       });
     } else {

@@ -114,7 +114,9 @@ class GpuProducts {
   static constexpr int64_t kSide = 8192;
   cuda::Stream& stream_;
   cuda::Matmul matmul_;
-  cuda::Product product_{kSide, kSide, kSide, false, false, 0, 0, 0, 1, cuda::Element::bf16, true};
+  cuda::Product product_{
+      kSide, kSide, kSide, false, false, kSide, kSide, kSide, 0, 0, 0, 1, cuda::Element::bf16,
+      true};
   std::vector<std::unique_ptr<DeviceBytes>> memory_;
 };
 

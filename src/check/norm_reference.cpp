@@ -71,6 +71,20 @@ struct Whole {
     }
     return x;
   }
+  // Whether the pass is to be run, with its sums empty.
+  bool begin(const Rule& rule, int pass) {
+    const Pass& p = rule.passes[at(pass)];
+    if (p.if_set >= 0 && tensor_values[at(p.if_set)].value == 0) return false;
+    if (p.if_zero >= 0 && tensor_values[at(p.if_zero)].value != 0) return false;
+    for (size_t q = 0; q < rule.sums.size(); ++q) {
+      if ((rule.sums[q].passes >> pass & 1) == 0) continue;
+      totals[q] = Bounded::exact(0);
+      std::fill(row_sums[q].begin(), row_sums[q].end(), Bounded::exact(0));
+      std::fill(column_sums[q].begin(), column_sums[q].end(), Bounded::exact(0));
+    }
+    return true;
+  }
+
   void add(const Rule& rule, int pass, int64_t i, const Bounded* sums) {
     for (size_t q = 0; q < rule.sums.size(); ++q) {
       const Sum& s = rule.sums[q];
@@ -157,7 +171,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
 
   const unsigned active = rule_.active_passes(hyper_.data(), whole.view.matrix);
   for (int pass = 0; active >> pass != 0; ++pass) {
-    if ((active >> pass & 1) == 0) continue;
+    if ((active >> pass & 1) == 0 || !whole.begin(rule_, pass)) continue;
     const Pass& info = rule_.passes[at(pass)];
     for (int64_t i = 0; i < n; ++i) {
       Bounded* element = all.data() + at(i) * width;
@@ -170,7 +184,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
       for (size_t j = 0; j + 1 < width; ++j) {
         if ((info.writes >> j & 1) == 0) continue;
         element[1 + j] = copy[1 + j];
-        if (types[1 + j] != DType::bf16 || active >> pass == 1) continue;
+        if (types[1 + j] != DType::bf16 || rule_.is_last(active, pass)) continue;
         // Later passes read what was stored.
         const bool random = formats_.state_rounding == Rounding::stochastic;
         element[1 + j].error +=

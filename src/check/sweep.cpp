@@ -50,6 +50,16 @@ std::vector<Variant> variants_of(const Rule& rule) {
     for (const auto& other : judgeable(rule)) v.hyper.push_back(other);
     out.push_back(std::move(v));
   }
+  // AdamP: every gradient counts as near enough to orthogonal.
+  if (rule.decides() && rule.info.knob("delta") >= 0) {
+    for (double nesterov : {0, 1}) {
+      Variant v = out.front();
+      v.name += nesterov != 0 ? "+delta+nesterov" : "+delta";
+      v.hyper.emplace_back("delta", 100);
+      v.hyper.emplace_back("nesterov", nesterov);
+      out.push_back(std::move(v));
+    }
+  }
   return out;
 }
 

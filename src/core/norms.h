@@ -31,6 +31,8 @@ struct Pass {
   const char* when = nullptr;      // left out if this knob is zero
   const char* unless = nullptr;    // left out if this knob is not
   Only only = Only::any;           // left out for other tensors
+  // Left out for tensors whose number of this index is zero, or is not, after an earlier pass.
+  int if_set = -1, if_zero = -1;
 };
 
 // What a rule is told of a tensor. inner: its role is not that of an embedding, a head, a norm or a
@@ -90,7 +92,10 @@ struct Vectors {
   N total(int q) const { return totals[q]; }
   N row_sum(int q, long long r) const { return row_sums[q][r]; }
   N column_sum(int q, long long c) const { return column_sums[q][c]; }
-  N& state(int j, long long at) { return states[j][at]; }
+  // A row's or column's state: what it was in the step before, then what it becomes.
+  N state_before(int j, long long at) const { return states[j][at]; }
+  void state(int j, long long at, N x) { states[j][at] = x; }
+  N state(int j, long long at) const { return states[j][at]; }
   N tensor(int i) const { return tensor_values[i]; }
   void tensor(int i, N x) { tensor_values[i] = x; }
   void row(int i, long long r, N x) { row_values[i][r] = x; }

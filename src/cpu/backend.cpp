@@ -148,7 +148,7 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
   ends_.clear();
   Index total = 0, all = 0;
   for (const Job& job : jobs) {
-    const bool runs = (job.passes >> pass & 1) != 0;
+    const bool runs = norms_.wants(job, pass);
     total += runs ? static_cast<Index>(norms_.units(job.tensor->index).size()) : 0;
     all += runs ? job.tensor->n : 0;
     ends_.push_back(total);
@@ -169,13 +169,13 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
       const Kernel kernel =
           rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
       if (kernel != nullptr) kernel(a);
-      if (zero_grad && job.passes >> pass == 1) {  // this tensor's last pass
+      if (zero_grad && rule_.is_last(job.passes, pass)) {
         std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,
                     static_cast<size_t>(a.n * bytes_of(t.grad_storage)));
       }
     }
   };
-  ThreadPool::instance().run(useful_threads(all), share);
+  if (total > 0) ThreadPool::instance().run(useful_threads(all), share);
 }
 
 // f(job, part, parts, mine) for every job and every part, over the threads; mine: in one part only.
@@ -197,9 +197,7 @@ void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
     if ((wanted >> pass & 1) == 0) continue;
     run_pass(pass, jobs, zero_grad);
     if (rule_.adds_up(pass)) {
-      const auto runs = [pass](const Job& job) {
-        return (job.passes >> pass & 1) != 0 && job.tensor->n > 0;
-      };
+      const auto runs = [&](const Job& job) { return norms_.wants(job, pass); };
       for_each(jobs, [&](const Job& job, int part, int parts, bool mine) {
         if (!runs(job)) return;
         if (norms_.many_vectors(job.tensor->index)) return norms_.collect(pass, job, part, parts);

@@ -176,6 +176,14 @@ void Norms::spread(Over what, int value, size_t tensor, T* out) const {
 template void Norms::spread(Over, int, size_t, float*) const;
 template void Norms::spread(Over, int, size_t, double*) const;
 
+bool Norms::wants(const Job& job, int pass) const {
+  if (job.tensor->n == 0 || (job.passes >> pass & 1) == 0) return false;
+  const Pass& p = rule_.passes[static_cast<size_t>(pass)];
+  const size_t index = job.tensor->index;
+  return (p.if_set < 0 || tensor_value(index, p.if_set) != 0) &&
+         (p.if_zero < 0 || tensor_value(index, p.if_zero) == 0);
+}
+
 double Norms::tensor_value(size_t tensor, int value) const {
   return numbers_[plans_[tensor].tensor_values + static_cast<size_t>(value)];
 }

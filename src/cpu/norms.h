@@ -40,6 +40,8 @@ class Norms {
   template <class T>
   void spread(Over over, int value, size_t tensor, T* out) const;
   double tensor_value(size_t tensor, int value) const;
+  // Whether the pass is to be run: a number may say that it is not.
+  bool wants(const Job& job, int pass) const;
   const double* row_values(size_t tensor, int value) const;
   // Adds the units' sums up: of the rows and columns, the given part.
   void collect(int pass, const Job& job, int part = 0, int parts = 1);

@@ -188,7 +188,7 @@ void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T
 void Backend::update_norms_unfused(const Job& job) {
   if (job.tensor->n == 0) return;
   for (int pass = 0; job.passes >> pass != 0; ++pass) {
-    if ((job.passes >> pass & 1) == 0) continue;
+    if (!norms_.wants(job, pass)) continue;
     const Pass& p = rule_.passes[static_cast<size_t>(pass)];
     with_arrays(pass, job, p.grad, p.writes, [&](auto& engine, auto* data, const auto& numbers) {
       pass_over_arrays(pass, *job.tensor, engine, data, numbers);

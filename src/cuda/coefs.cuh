@@ -105,7 +105,7 @@ __device__ void prepare(const Step& s, unsigned tensor, Job<R, T>& job) {
 // not depend on one another is loaded at once.
 template <class R>
 __device__ void advance(const Step& s) {
-  for (unsigned i = threadIdx.x; i < s.member_count; i += kThreads) {
+  for (unsigned i = threadIdx.x; i < s.member_count; i += blockDim.x) {
     const unsigned tensor = s.members[i];
     const void* grad = s.grads[tensor];
     Progress& p = s.progress[tensor];
@@ -121,7 +121,7 @@ __device__ void advance(const Step& s) {
   }
   if (!s.finish) return;
   if constexpr (kHasScalars<R>) __syncthreads();  // the tensors' scalars need the old count
-  for (unsigned g = kThreads - 1 - threadIdx.x; g < s.group_count; g += kThreads) {
+  for (unsigned g = blockDim.x - 1 - threadIdx.x; g < s.group_count; g += blockDim.x) {
     Progress& p = s.group_progress[g];
     const long long steps = p.steps;
     if constexpr (kHasScalars<R> && detail::counting<R>() == Counting::per_group) {

@@ -167,6 +167,27 @@ __global__ void change_grads(void** grads, const __grid_constant__ GradChanges c
 
 __global__ void change_group(Group* group, const __grid_constant__ Group value) { *group = value; }
 
+constexpr int kMirrored = 64;  // sides of what a block mirrors
+
+__global__ void mirror(Half* squares, Index n, Index side, Index stride) {
+  __shared__ Half tile[kMirrored][kMirrored + 2];
+  const Index row = blockIdx.x * kMirrored, column = blockIdx.y * kMirrored;
+  if (row / side <= column / side) return;
+  Half* square = squares + blockIdx.z * stride;
+  constexpr unsigned kPairs = kMirrored / 2;
+  for (unsigned i = threadIdx.x; i < kMirrored * kPairs; i += blockDim.x) {
+    const unsigned r = i / kPairs, c = i % kPairs * 2;
+    *reinterpret_cast<ushort2*>(&tile[r][c]) =
+        *reinterpret_cast<const ushort2*>(square + (row + r) * n + column + c);
+  }
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < kMirrored * kPairs; i += blockDim.x) {
+    const unsigned r = i / kPairs, c = i % kPairs * 2;
+    *reinterpret_cast<ushort2*>(square + (column + r) * n + row + c) =
+        make_ushort2(tile[c][r], tile[c + 1][r]);
+  }
+}
+
 // A warp takes a row at a time; blockIdx.y is the member.
 template <class T>
 __global__ void scale_rows(const NormTensor* norms, const unsigned* members, int value, const T* in,
@@ -222,6 +243,13 @@ cudaError_t launch_change_grads(void** grads, const GradChanges& changes, void* 
 
 cudaError_t launch_change_group(Group* group, const Group& value, void* stream) {
   return launch(&change_group, 1, 1, stream, group, value);
+}
+
+cudaError_t launch_mirror(void* squares, Index n, Index side, Index stride, unsigned count,
+                          void* stream) {
+  const auto tiles = static_cast<unsigned>(n / kMirrored);
+  return launch(&mirror, dim3(tiles, tiles, count), 256, stream, static_cast<Half*>(squares), n,
+                side, stride);
 }
 
 cudaError_t launch_scale_rows(const NormTensor* norms, const unsigned* members, unsigned count,

@@ -216,17 +216,18 @@ struct Engine::Impl {
     launch(kernel, s.last_chunk - s.first_chunk, &s, what);
   }
   // As many blocks as fit, but no more than there is work for.
-  void launch(const void* kernel, unsigned work, void* argument, const char* what) {
+  void launch(const void* kernel, unsigned work, void* argument, const char* what,
+              int threads = kThreads) {
     auto it = resident.find(kernel);
     if (it == resident.end()) {
       int blocks = 0;
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0), what);
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0), what);
       it = resident.emplace(kernel, std::max(blocks, 1)).first;
     }
     const unsigned most = static_cast<unsigned>(it->second * multiprocessors);
     const unsigned grid = std::clamp(work, 1u, most);
     void* arguments[] = {argument};
-    check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0,
+    check(cudaLaunchKernel(kernel, dim3(grid), dim3(static_cast<unsigned>(threads)), arguments, 0,
                            static_cast<cudaStream_t>(stream)),
           what);
   }
@@ -290,13 +291,14 @@ struct Engine::Impl {
 
   void update_norms(const Table& table, bool finish) {
     plan_passes(table);
-    NormStep ns{step, plan.tensors(), nullptr};
+    NormStep ns{step, plan.tensors(), plan.wanted(), nullptr};
     ns.step.member_count = 0;
     ns.step.finish = finish;
     if (planned.empty()) {  // nothing to update, only to count
       ns.step.first_chunk = ns.step.last_chunk = 0;
-      return launch(any_last_pass(), 0, &ns, "ending a step");
+      return launch(any_last_pass(), 0, &ns, "ending a step", kTileThreads);
     }
+    if (rule.decides()) plan.forget_wanted(stream);
     for (size_t i = 0; i < planned.size(); ++i) {
       const auto& [l, pass, k] = planned[i];
       const bool ends = l->passes >> pass == 1;  // the step of these tensors
@@ -304,11 +306,13 @@ struct Engine::Impl {
       ns.step.last_chunk = l->last_chunk;
       ns.step.members = table.members() + l->first_member;
       ns.step.member_count = ends ? l->member_count : 0;
-      ns.step.zero_grad = ends && step.zero_grad;
+      ns.step.zero_grad = step.zero_grad && rule.is_last(l->passes, pass);
       ns.step.finish = finish && i + 1 == planned.size();
       const bool begins = i == 0 || planned[i - 1].launch->batch != l->batch;
       if (begins && l->batch != 0) matrices.begin(l->batch, ns, stream);
-      if (k != nullptr) launch(k, l->last_chunk - l->first_chunk, &ns, "launching a pass");
+      if (k != nullptr) {
+        launch(k, l->last_chunk - l->first_chunk, &ns, "launching a pass", kTileThreads);
+      }
       const Planned* next = i + 1 < planned.size() ? &planned[i + 1] : nullptr;
       if (next != nullptr && next->pass == pass && next->launch->batch == l->batch) continue;
       after_pass(table, pass, l->batch, ns);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 // How many matrices cuBLASLt is asked about, however many there are: the same bits in every mode.
-constexpr int32_t kAskedFor = 16;
+constexpr int32_t kAskedFor = 12;
 
 #define GALLOP_LT(name) decltype(&::cublasLt##name) name = nullptr
 
@@ -129,9 +129,9 @@ void Matmul::prepare(const Product& p) {
         "describing a matrix");
   };
   const auto layout = [&](cublasLtMatrixLayout_t& to, long long rows, long long columns,
-                          long long stride) {
+                          long long ld, long long stride) {
     check_lt(lt.MatrixLayoutCreate(&to, type, static_cast<uint64_t>(rows),
-                                   static_cast<uint64_t>(columns), rows),
+                                   static_cast<uint64_t>(columns), ld),
              "describing a matrix");
     const int64_t apart = stride;
     set_count(to, p.stride_c == 0 ? 1 : kAskedFor);  // no stride: always alone
@@ -139,9 +139,9 @@ void Matmul::prepare(const Product& p) {
                                          sizeof apart),
              "describing a matrix");
   };
-  layout(way.a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.stride_a);
-  layout(way.b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.stride_b);
-  layout(way.c, p.m, p.n, p.stride_c);
+  layout(way.a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.ld_a, p.stride_a);
+  layout(way.b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ld_b, p.stride_b);
+  layout(way.c, p.m, p.n, p.ld_c, p.stride_c);
   cublasLtMatmulPreference_t preference = nullptr;
   check_lt(lt.MatmulPreferenceCreate(&preference), "asking how to multiply");
   check_lt(lt.MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,

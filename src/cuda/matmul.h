@@ -14,7 +14,8 @@ enum class Element { bf16, f32, f64 };  // bf16 is added up in fp32
 struct Product {
   long long m, n, k;
   bool transpose_a, transpose_b;
-  long long stride_a, stride_b, stride_c;  // elements from matrix to matrix
+  long long ld_a, ld_b, ld_c;              // elements from column to column
+  long long stride_a, stride_b, stride_c;  // from matrix to matrix
   int count;
   Element element;
   bool aligned = true;  // the first matrix of each to 256 bytes

@@ -27,6 +27,10 @@ Index width_of(Element e) { return e == Element::f64 ? 8 : e == Element::f32 ? 4
 Index shorter_side(const View& v) { return std::min(v.rows, v.columns); }
 Index longer_side(const View& v) { return std::max(v.rows, v.columns); }
 
+// Into how many blocks of columns a symmetric product is cut. Small products would not fill the
+// device; with four parts, large ones were slower than with two.
+Index symmetric_parts(Index n) { return n >= 1024 && n % 256 == 0 ? 2 : 1; }
+
 bool has_bases(const Rule& rule) { return rule.cuda->look_at_bases != nullptr; }
 
 }  // namespace
@@ -64,14 +68,11 @@ class BatchOnDevice final : public Linear {
     const View& v = batch_.view;
     const bool of_rows = v.rows <= v.columns;
     const std::byte* x = planes_[index_of(plane)];
-    multiply({shorter_side(v), shorter_side(v), longer_side(v), !of_rows, of_rows}, 1,
-             {x, matrix_stride()}, {x, matrix_stride()}, 0, {}, {square(s), square_stride()},
-             count());
+    multiply_symmetric(s, longer_side(v), !of_rows, of_rows, 1, {x, matrix_stride()}, 0, {});
   }
   void polynomial(Square s, double b, double c, Square a) override {
-    const Index n = shorter_side(batch_.view);
-    multiply({n, n, n}, c, {square(a), square_stride()}, {square(a), square_stride()}, b, square(a),
-             {square(s), square_stride()}, count());
+    multiply_symmetric(s, shorter_side(batch_.view), false, false, c, {square(a), square_stride()},
+                       b, square(a));
   }
   void apply(int plane, double x, Square s) override {
     const View& v = batch_.view;
@@ -145,6 +146,7 @@ class BatchOnDevice final : public Linear {
   struct Array {
     const void* data;
     Index stride;  // elements from matrix to matrix
+    Index ld = 0;  // from row to row; 0: the rows are dense
   };
 
   size_t index_of(int plane) const {
@@ -194,11 +196,48 @@ class BatchOnDevice final : public Linear {
   // out = alpha op(a) op(b) + beta plus; plus lies as out does.
   void multiply(const Form& f, double alpha, Array a, Array b, double beta, const void* plus,
                 Array out, int matrices) {
-    const Product p{f.columns, f.rows,     f.terms,  f.transpose_b,  f.transpose_a, b.stride,
-                    a.stride,  out.stride, matrices, batch_.element, f.aligned};
+    const auto ld = [](const Array& of, Index dense) { return of.ld != 0 ? of.ld : dense; };
+    const Product p{f.columns,
+                    f.rows,
+                    f.terms,
+                    f.transpose_b,
+                    f.transpose_a,
+                    ld(b, f.transpose_b ? f.terms : f.columns),
+                    ld(a, f.transpose_a ? f.rows : f.terms),
+                    ld(out, f.columns),
+                    b.stride,
+                    a.stride,
+                    out.stride,
+                    matrices,
+                    batch_.element,
+                    f.aligned};
     void* to = const_cast<void*>(out.data);
     if (!real_) return plan_.matmul_->prepare(p);
     plan_.matmul_->run(p, alpha, b.data, a.data, beta, beta == 0 ? to : plus, to, stream_);
+  }
+
+  // s = alpha op(x) op(x) + beta plus, all symmetric. Of large ones, only blocks of columns from
+  // the diagonal down are multiplied, and the rest mirrored.
+  void multiply_symmetric(Square s, Index terms, bool transpose_a, bool transpose_b, double alpha,
+                          Array x, double beta, const void* plus) {
+    const Index n = shorter_side(batch_.view);
+    const Index parts = batch_.element == Element::bf16 ? symmetric_parts(n) : 1, side = n / parts;
+    const auto at = [&](const void* data, Index elements) {
+      return static_cast<const std::byte*>(data) + elements * width();
+    };
+    const Index ld_a = transpose_a ? n : terms, ld_b = transpose_b ? terms : n;
+    for (Index first = 0; first < n; first += side) {
+      const Index corner = first * (n + 1);
+      multiply({n - first, side, terms, transpose_a, transpose_b}, alpha,
+               {at(x.data, transpose_a ? first : first * ld_a), x.stride, ld_a},
+               {at(x.data, transpose_b ? first * ld_b : first), x.stride, ld_b}, beta,
+               plus == nullptr ? nullptr : at(plus, corner),
+               {at(square(s), corner), square_stride(), n}, count());
+    }
+    if (parts == 1 || !real_) return;
+    check(
+        launch_mirror(square(s), n, side, square_stride(), static_cast<unsigned>(count()), stream_),
+        "mirroring matrices");
   }
 
   MatrixPlan& plan_;
@@ -263,8 +302,10 @@ void MatrixPlan::assign(int device, const Rule& rule, Mode mode, int multiproces
     const Index apart = t.view.batches == 1 ? aligned(t.n) : t.n;
     const auto most =
         mode == Mode::multi ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n)) : 1;
-    for (size_t first = 0; first < tensors.size(); first += most) {
-      const size_t count = std::min(most, tensors.size() - first);
+    const size_t parts = (tensors.size() + most - 1) / most;
+    const size_t each = (tensors.size() + parts - 1) / parts;
+    for (size_t first = 0; first < tensors.size(); first += each) {
+      const size_t count = std::min(each, tensors.size() - first);
       batches_.push_back({t.view, element, apart, static_cast<unsigned>(host_members_.size()),
                           static_cast<unsigned>(count), std::get<0>(key)});
       for (size_t i = 0; i < count; ++i) {

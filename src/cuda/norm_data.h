@@ -9,7 +9,11 @@ namespace gallop::cuda {
 
 // A tensor is cut into tiles of whole or partial rows. A vector is cut like a matrix with rows of
 // kTileColumns.
-inline constexpr int kTileColumns = 512, kWarps = kThreads / 32;
+inline constexpr int kTileColumns = 256;
+// Small blocks: while some end a tile and begin the next, others keep memory busy.
+inline constexpr int kTileThreads = 256, kWarps = kTileThreads / 32;
+// Of what comes between passes, on a multiprocessor at least.
+inline constexpr int kBetweenPerSm = 2;
 
 struct NormTensor {
   View view;                                    // as the rule sees it
@@ -44,6 +48,7 @@ inline constexpr int kStepSkipped = -1;
 struct NormStep {
   Step step;
   const NormTensor* norms;
+  unsigned* wanted;     // by pass: some tensor's numbers say that it is to be run
   const Share* shares;  // by block, between passes
 };
 

@@ -37,12 +37,12 @@ struct TileWorker {
     for (int j = 0; j < kN; ++j) count += static_cast<int>(reads(j));
     return count;
   }
-  // Vectors of a row whose loads are under way before the first is waited for: a pass with few
-  // streams would leave memory idle.
-  static constexpr int kAtOnce = A == Path::f64    ? 1
-                                 : streams() <= 1 ? kSlots
-                                 : streams() == 2 ? 2
-                                                  : 1;
+  // Vectors of a row, and rows, whose loads are under way before the first is waited for: passes
+  // with few streams would leave memory idle.
+  static constexpr int kAtOnce = A != Path::f64 && streams() <= 2 ? kSlots : 1;
+  // Sums of columns, or states to write, leave no registers for that.
+  static constexpr bool kLight = kOfColumns == 0 && (kPass.writes & Present) == 0;
+  static constexpr int kRowsAtOnce = A != Path::f64 && streams() <= (kLight ? 2 : 1) ? 2 : 1;
 
   const Tensor& t;
   const NormTensor& n;
@@ -185,14 +185,48 @@ struct TileWorker {
     store(to, 0, halves);
   }
 
-  // Row `row` of all rows, columns [from, from + length) of it.
-  __device__ __forceinline__ void update_row(Index row, Index from, int length, bool aligned) {
-    const Index first = row * n.columns + from;
-    const Index column = Matrix ? row / n.rows * n.columns + from : 0;
+  __device__ __forceinline__ void begin_row(Index row) {
+#pragma unroll
+    for (int q = 0; q < kM; ++q) row_sums[q] = 0;
     if constexpr (Matrix) {
 #pragma unroll
       for (int v = 0; v < R::values.row; ++v) x.row[v] = static_cast<T>(n.row_values[v][row]);
     }
+  }
+  __device__ __forceinline__ Index column_at(Index row, Index from) const {
+    return Matrix ? row / n.rows * n.columns + from : 0;
+  }
+
+  // Rows as wide as a tile, so and so many rows from one another.
+  template <class Finish>
+  __device__ __forceinline__ void update_whole_rows(Index row, Index apart, Index from,
+                                                    Finish finish) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const Index column = column_at(row, from);
+    const auto first_of = [&](int i, int slot) {
+      return (row + i * apart) * n.columns + from + (slot * 32 + lane) * kVector;
+    };
+    Loaded<kVector> loaded[kRowsAtOnce][kSlots];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+#pragma unroll
+      for (int slot = 0; slot < kSlots; ++slot) {
+        fetch_all(first_of(i, slot), column + (slot * 32 + lane) * kVector, loaded[i][slot]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      begin_row(row + i * apart);
+#pragma unroll
+      for (int slot = 0; slot < kSlots; ++slot) update(first_of(i, slot), slot, 0, loaded[i][slot]);
+      finish(row + i * apart);
+    }
+  }
+
+  // Row `row` of all rows, columns [from, from + length) of it.
+  __device__ __forceinline__ void update_row(Index row, Index from, int length, bool aligned) {
+    const Index first = row * n.columns + from, column = column_at(row, from);
+    begin_row(row);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const auto first_of = [lane](int slot) { return (slot * 32 + lane) * kVector; };
     const auto is_whole = [&](int c) { return aligned && c + kVector <= length; };
@@ -219,12 +253,13 @@ struct TileWorker {
     }
     if (length % (32 * kVector) == 0 && aligned) return;
     // What is left, element by element. Column sums lie in registers and have no index at run time.
-    [[maybe_unused]] constexpr int kUnroll = kOfColumns != 0 ? kSlots : 1;
-#pragma unroll kUnroll
+    [[maybe_unused]] constexpr int kSlotsUnrolled = kOfColumns != 0 ? kSlots : 1,
+                                   kUnrolled = kOfColumns != 0 ? kVector : 1;
+#pragma unroll kSlotsUnrolled
     for (int slot = 0; slot < kSlots; ++slot) {
       const int c = first_of(slot);
       if (is_whole(c)) continue;
-#pragma unroll kUnroll
+#pragma unroll kUnrolled
       for (int k = 0; k < kVector; ++k) {
         if (c + k < length) update_at<1>(first + c + k, column + c + k, slot, k);
       }
@@ -273,18 +308,30 @@ __device__ __forceinline__ void update_tile(
       t.aligned && reinterpret_cast<Bits64>(grad) % 16 == 0 && n.columns % (2 * kVector) == 0;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const bool leads = threadIdx.x % 32 == 0;
-  for (Index r = first_row + warp; r < last_row; r += kWarps) {
-    const Index row = matrix * n.rows + r, rest = t.n - row * n.columns - from;
-    Index length = n.columns - from < kTileColumns ? n.columns - from : kTileColumns;
-    if (rest < length) length = rest;  // a vector's last row
-    for (int q = 0; q < Worker::kM; ++q) w.row_sums[q] = 0;
-    if (length > 0) w.update_row(row, from, static_cast<int>(length), aligned);
+  const auto finish = [&](Index row) {
 #pragma unroll
     for (int q = 0; q < Worker::kM; ++q) {
       if ((Worker::kOfRows >> q & 1) == 0) continue;
       const double sum = warp_sum(w.row_sums[q]);
       if (leads) n.row_partials[q][row * n.column_tiles + column_tile] = sum;
     }
+  };
+  const Index above = matrix * n.rows;
+  Index r = first_row + warp;
+  if constexpr (Worker::kRowsAtOnce > 1) {
+    constexpr Index kAhead = (Worker::kRowsAtOnce - 1) * kWarps;
+    const bool whole = aligned && from + kTileColumns <= n.columns;
+    while (whole && r + kAhead < last_row && (above + r + kAhead + 1) * n.columns <= t.n) {
+      w.update_whole_rows(above + r, kWarps, from, finish);
+      r += kAhead + kWarps;
+    }
+  }
+  for (; r < last_row; r += kWarps) {
+    const Index row = above + r, rest = t.n - row * n.columns - from;
+    Index length = n.columns - from < kTileColumns ? n.columns - from : kTileColumns;
+    if (rest < length) length = rest;  // a vector's last row
+    if (length > 0) w.update_row(row, from, static_cast<int>(length), aligned);
+    finish(row);
   }
   if constexpr (Worker::kOfTensor != 0) {
     __shared__ double sums[kWarps];
@@ -308,60 +355,66 @@ __device__ __forceinline__ void update_tile(
 #pragma unroll
     for (int q = 0; q < Worker::kM; ++q) {
       if ((Worker::kOfColumns >> q & 1) == 0) continue;
-      double(&sums)[kSlots][kVector] = w.column_sums[q];
-      const auto for_all = [&](auto f) {
-#pragma unroll
-        for (int slot = 0; slot < kSlots; ++slot) {
-#pragma unroll
-          for (int k = 0; k < kVector; ++k) f(slot, k);
-        }
-      };
       for (int half = kWarps / 2; half > 0; half /= 2) {
         __syncthreads();
         if (warp >= half && warp < 2 * half) {
-          for_all([&](int slot, int k) {
-            handed[warp - half][slot * kVector + k][lane] = sums[slot][k];
-          });
+#pragma unroll
+          for (int i = 0; i < kSlots * kVector; ++i) {
+            handed[warp - half][i][lane] = w.column_sums[q][i / kVector][i % kVector];
+          }
         }
         __syncthreads();
         if (warp < half) {
-          for_all([&](int slot, int k) {
-            sums[slot][k] += handed[warp][slot * kVector + k][lane];
-          });
+#pragma unroll
+          for (int i = 0; i < kSlots * kVector; ++i) {
+            w.column_sums[q][i / kVector][i % kVector] += handed[warp][i][lane];
+          }
         }
       }
       if (warp != 0) continue;
       double* to = n.column_partials[q] + (matrix * n.row_tiles + row_tile) * n.columns;
-      for_all([&](int slot, int k) {
-        const Index c = from + (slot * 32 + lane) * kVector + k;
-        if (c < n.columns) to[c] = sums[slot][k];
-      });
+#pragma unroll
+      for (int i = 0; i < kSlots * kVector; ++i) {
+        const Index c = from + (i / kVector * 32 + lane) * kVector + i % kVector;
+        if (c < n.columns) to[c] = w.column_sums[q][i / kVector][i % kVector];
+      }
     }
   }
 }
 
+template <class R, int P>
+inline constexpr bool kDecided = R::passes[P].if_set >= 0 || R::passes[P].if_zero >= 0;
+
+// Whether the tensor's numbers let pass P be run.
+template <class R, int P>
+__device__ __forceinline__ bool is_wanted(const NormTensor& n) {
+  constexpr Pass kPass = R::passes[P];
+  if (kPass.if_set >= 0 && n.tensor_values[kPass.if_set >= 0 ? kPass.if_set : 0] == 0) return false;
+  return kPass.if_zero < 0 || n.tensor_values[kPass.if_zero >= 0 ? kPass.if_zero : 0] == 0;
+}
+
 template <class R, int P, unsigned Variant, Path A>
-__global__ void __launch_bounds__(kThreads, A == Path::f64 ? 1 : kBlocksPerSm)
-    norm_pass(const __grid_constant__ NormStep ns) {
+__global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4) norm_pass(const __grid_constant__ NormStep ns) {
   using T = std::conditional_t<A == Path::f64, double, float>;
   constexpr unsigned kOfMatrix = detail::states_of_form<R>(Variant, true),
                      kOfVector = detail::states_of_form<R>(Variant, false);
   const Step& s = ns.step;
   __shared__ Job<R, T> job;
   const bool skipped = is_skipped(s);
+  const bool idle = skipped || (kDecided<R, P> && ns.wanted[P] == 0);
   if (threadIdx.x == 0) job.group = ~0u;
   unsigned group = ~0u;
   long long steps = -1;
   __shared__ unsigned next[2];
   const unsigned dealt = s.first_chunk + gridDim.x;
   unsigned turn = 0, c = s.first_chunk + blockIdx.x;
-  while (c < s.last_chunk && !skipped) {
+  while (c < s.last_chunk && !idle) {
     if (threadIdx.x == 0) {
       next[turn] = dealt < s.last_chunk ? dealt + atomicAdd(&s.control->taken, 1u) : dealt;
     }
     const Chunk chunk = s.chunks[c];
     void* grad = s.grads[chunk.tensor];
-    if (grad != nullptr) {
+    if (grad != nullptr && is_wanted<R, P>(ns.norms[chunk.tensor])) {
       const unsigned its_group = s.tensors[chunk.tensor].group;
       const long long own = s.progress[chunk.tensor].steps;
       if (kHasScalars<R> || its_group != group || own != steps) {
@@ -402,28 +455,21 @@ __device__ __forceinline__ void for_indices(F f) {
   }
 }
 
-template <class R>
-constexpr bool adds_by_row_or_column(int pass) {
-  for (const Sum& sum : R::sums) {
-    if (sum.over != Over::tensor && (sum.passes >> pass & 1) != 0) return true;
-  }
-  return false;
-}
-
 // One block for each share.
 template <class R, int P>
-__global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant__ NormStep ns) {
+__global__ void __launch_bounds__(kThreads, kBetweenPerSm) between_passes(const __grid_constant__ NormStep ns) {
   const Step& s = ns.step;
   const Share share = ns.shares[blockIdx.x];
   const unsigned tensor = share.tensor;
   const NormTensor& n = ns.norms[tensor];
+  if (kDecided<R, P> && (ns.wanted[P] == 0 || !is_wanted<R, P>(n))) return;
   if (is_skipped(s) || s.grads[tensor] == nullptr || n.tiles == 0) return;
   __shared__ Job<R, double> job;
   if (threadIdx.x == 0) {
     job.group = ~0u;
     prepare<R, 0>(s, tensor, job);
   }
-  DeviceVectors v(n, share);
+  DeviceVectors v(s.tensors[tensor], n, share);
   for_indices<detail::sum_count<R>()>([&](auto q) {
     constexpr Sum kSum = R::sums[q];
     if constexpr ((kSum.passes >> P & 1) != 0) {
@@ -433,25 +479,22 @@ __global__ void __launch_bounds__(kThreads) between_passes(const __grid_constant
       }
     }
   });
-  // Only what comes of rows and columns changes their states and numbers.
-  constexpr bool kBySides = adds_by_row_or_column<R>(P);
-  const bool vectors_change = kBySides && n.view.matrix;
-  const Tensor& t = s.tensors[tensor];
-  const auto for_vector_states = [&](auto f) {
-    for_indices<detail::kStates<R>>([&](auto j) {
-      constexpr Per kPer = R::states[j].per;
-      if constexpr (kPer == Per::row || kPer == Per::column) f(j, kPer == Per::row);
-    });
-  };
-  if (vectors_change) for_vector_states([&](int j, bool row) { v.load_state(j, t, row); });
   // Every row and column is one thread's throughout: blocks meet for sums alone.
   __syncthreads();
   R::template between<P>(v, job.coef);
   __syncthreads();
   v.store_tensor_values();
-  if (!vectors_change) return;
-  for_vector_states([&](int j, bool row) { v.store_state(j, t, row); });
-  v.narrow_columns(R::values.column);
+  if (v.is_first()) {
+    for_indices<detail::pass_count<R>()>([&](auto later) {
+      constexpr Pass kLater = R::passes[later];
+      if constexpr (kLater.if_set >= 0) {
+        if (v.tensor(kLater.if_set) != 0) ns.wanted[later] = 1;
+      }
+      if constexpr (kLater.if_zero >= 0) {
+        if (v.tensor(kLater.if_zero) == 0) ns.wanted[later] = 1;
+      }
+    });
+  }
 }
 
 // What the step will do with the bases of every member, before any of its passes.

@@ -13,15 +13,18 @@ class DeviceVectors {
  public:
   using Number = double;
 
-  __device__ DeviceVectors(const NormTensor& tensor, const Share& share)
-      : n_(tensor),
-        together_(tensor.view.batches == 1),
-        team_(share.part, share.parts, tensor.meetings),
+  __device__ DeviceVectors(const Tensor& tensor, const NormTensor& norm, const Share& share)
+      : t_(tensor),
+        n_(norm),
+        together_(norm.view.batches == 1),
+        team_(share.part, share.parts, norm.meetings),
         first_(team_.first()),
         stride_(team_.stride()) {
     for (int i = 0; i < detail::kMaxTensorValues; ++i) values_[i] = n_.tensor_values[i];
   }
 
+  // One thread of all that work on the tensor.
+  __device__ bool is_first() const { return first_ == 0; }
   __device__ bool matrix() const { return n_.view.matrix; }
   __device__ long long rows() const { return n_.view.rows; }
   __device__ long long columns() const { return n_.view.columns; }
@@ -32,17 +35,33 @@ class DeviceVectors {
   __device__ double total(int q) const { return totals_[q]; }
   __device__ double row_sum(int q, long long r) const {
     double sum = 0;
+#pragma unroll 8
     for (unsigned tile = 0; tile < n_.column_tiles; ++tile) {
       sum += n_.row_partials[q][r * n_.column_tiles + tile];
     }
     return sum;
   }
   __device__ double column_sum(int q, long long c) const { return n_.column_sums[q][c]; }
-  __device__ double& state(int j, long long at) { return n_.states[j][at]; }
+  __device__ double state_before(int j, long long at) const {
+    if (t_.state_storage[j] == Storage::f64) return static_cast<const double*>(t_.state[j])[at];
+    return static_cast<double>(static_cast<const float*>(t_.state[j])[at]);
+  }
+  __device__ void state(int j, long long at, double x) {
+    n_.states[j][at] = x;
+    if (t_.state_storage[j] == Storage::f64) {
+      static_cast<double*>(t_.state[j])[at] = x;
+    } else {
+      static_cast<float*>(t_.state[j])[at] = static_cast<float>(x);
+    }
+  }
+  __device__ double state(int j, long long at) const { return n_.states[j][at]; }
   __device__ double tensor(int i) const { return values_[i]; }
   __device__ void tensor(int i, double x) { values_[i] = x; }
   __device__ void row(int i, long long r, double x) { n_.row_values[i][r] = x; }
-  __device__ void column(int i, long long c, double x) { n_.column_values[i][c] = x; }
+  __device__ void column(int i, long long c, double x) {
+    n_.column_values[i][c] = x;
+    n_.narrow[i][c] = static_cast<float>(x);
+  }
 
   // One matrix is the whole block's; of many, each thread takes its own.
   template <class F>
@@ -106,34 +125,9 @@ class DeviceVectors {
       n_.column_sums[q][i] = sum_of(partials_of(i), 0, tiles, length);
     }
   }
-  __device__ void load_state(int j, const Tensor& t, bool per_row) {
-    const Index count = n_.view.batches * (per_row ? rows() : columns());
-    for (Index i = first_; i < count; i += stride_) {
-      n_.states[j][i] = t.state_storage[j] == Storage::f64
-                            ? static_cast<const double*>(t.state[j])[i]
-                            : static_cast<double>(static_cast<const float*>(t.state[j])[i]);
-    }
-  }
-  __device__ void store_state(int j, const Tensor& t, bool per_row) const {
-    const Index count = n_.view.batches * (per_row ? rows() : columns());
-    for (Index i = first_; i < count; i += stride_) {
-      if (t.state_storage[j] == Storage::f64) {
-        static_cast<double*>(t.state[j])[i] = n_.states[j][i];
-      } else {
-        static_cast<float*>(t.state[j])[i] = static_cast<float>(n_.states[j][i]);
-      }
-    }
-  }
   __device__ void store_tensor_values() const {
     if (first_ < detail::kMaxTensorValues) {
       n_.tensor_values[threadIdx.x] = values_[threadIdx.x];
-    }
-  }
-  __device__ void narrow_columns(int count) const {
-    for (int v = 0; v < count; ++v) {
-      for (Index c = first_; c < n_.view.batches * columns(); c += stride_) {
-        n_.narrow[v][c] = static_cast<float>(n_.column_values[v][c]);
-      }
     }
   }
 
@@ -171,6 +165,7 @@ class DeviceVectors {
     return all;
   }
 
+  const Tensor& t_;
   const NormTensor& n_;
   bool together_;
   Team team_;

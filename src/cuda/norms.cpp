@@ -9,9 +9,6 @@
 namespace gallop::cuda {
 namespace {
 
-// Larger tiles leave fewer sums behind, smaller ones more equal shares of short lists.
-Index tile_elements(Index n) { return n < Index{1} << 22 ? 1 << 14 : 1 << 15; }
-
 // Hands out places in an array, first counting, then for real.
 template <class T>
 struct Places {
@@ -24,12 +21,19 @@ struct Places {
   }
 };
 
-void cut(const View& v, Index elements, NormTensor& n) {
+// Larger tiles leave fewer sums of columns behind, smaller ones more equal shares.
+Index tile_elements(const Rule& rule, Index n) {
+  const bool columns = std::any_of(rule.sums.begin(), rule.sums.end(),
+                                   [](const Sum& s) { return s.over == Over::column; });
+  return columns && n >= Index{1} << 20 ? 1 << 15 : 1 << 14;
+}
+
+void cut(const View& v, Index elements, Index tile, NormTensor& n) {
   n.view = v;
   n.columns = v.matrix ? v.columns : kTileColumns;
   n.rows = v.matrix ? v.rows : (elements + n.columns - 1) / n.columns;
   const Index width = std::min<Index>(n.columns, kTileColumns);
-  const Index rows = std::clamp<Index>(tile_elements(elements) / width / kWarps, 1, 64) * kWarps;
+  const Index rows = std::clamp<Index>(tile / width / kWarps, 1, 64) * kWarps;
   n.tile_rows = static_cast<unsigned>(rows);
   n.row_tiles = static_cast<unsigned>((n.rows + rows - 1) / rows);
   n.column_tiles = static_cast<unsigned>((n.columns + kTileColumns - 1) / kTileColumns);
@@ -70,13 +74,15 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   variants_.clear();
   for (size_t i = 0; i < slots.size(); ++i) {
     variants_.push_back(rule.variant_of(slots[i].tensor.present));
-    if (slots[i].tensor.n > 0) cut(slots[i].tensor.view, slots[i].tensor.n, host_[i]);
+    const cpu::Tensor& t = slots[i].tensor;
+    if (t.n > 0) cut(t.view, t.n, tile_elements(rule, t.n), host_[i]);
     passes_.push_back(
         rule.active_passes(groups[slots[i].group].hyper.data(), slots[i].tensor.view.matrix));
   }
   by_sides_ = std::any_of(rule.sums.begin(), rule.sums.end(),
                           [](const Sum& s) { return s.over != Over::tensor; });
   meetings_.resize(device, slots.size());
+  wanted_.resize(device, detail::kMaxPasses);
   for (size_t i = 0; i < slots.size(); ++i) host_[i].meetings = meetings_.data() + i;
   Places<double> numbers{nullptr};
   Places<float> narrow{nullptr};
@@ -89,12 +95,25 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   tensors_.assign(device, host_);
 }
 
+Index NormPlan::tile_elements(size_t slot) const {
+  const NormTensor& n = host_[slot];
+  return std::min<Index>(n.tile_rows, n.rows) * std::min<Index>(n.columns, kTileColumns);
+}
+
 unsigned NormPlan::parts(size_t slot) const {
-  constexpr Index kVectorsAPart = 2048, kWorthATeam = 16384;
   const View& v = host_[slot].view;
-  if (!by_sides_ || !v.matrix || v.batches > 1 || v.rows + v.columns < kWorthATeam) return 1;
-  return static_cast<unsigned>(
-      std::clamp<Index>((v.rows + v.columns) / kVectorsAPart, 1, kMostParts));
+  if (!by_sides_ || !v.matrix || v.batches > 1) return 1;
+  // Threads go through rows and columns one after the other, and each waits for memory. But few
+  // blocks run side by side.
+  const Index vectors = v.rows + v.columns;
+  return static_cast<unsigned>(vectors < 16384 ? std::clamp<Index>(vectors / 1024, 1, 4)
+                                               : std::min<Index>(vectors / 2048, kMostParts));
+}
+
+void NormPlan::forget_wanted(void* stream) const {
+  check(cudaMemsetAsync(wanted_.data(), 0, wanted_.size() * sizeof(unsigned),
+                        static_cast<cudaStream_t>(stream)),
+        "forgetting which passes are wanted");
 }
 
 void NormPlan::forget_meetings(void* stream) const {

@@ -21,11 +21,15 @@ class NormPlan {
               const std::vector<gallop::Group>& groups);
 
   const NormTensor* tensors() const { return tensors_.data(); }
+  unsigned* wanted() const { return wanted_.data(); }
   unsigned tiles(size_t slot) const { return host_[slot].tiles; }
+  Index tile_elements(size_t slot) const;  // of a whole one
   int variant(size_t slot) const { return variants_[slot]; }
   unsigned passes(size_t slot) const { return passes_[slot]; }
   // How many blocks are worth having between passes.
   unsigned parts(size_t slot) const;
+  // No pass is wanted yet.
+  void forget_wanted(void* stream) const;
   // They have not met yet in the next launch.
   void forget_meetings(void* stream) const;
 
@@ -35,7 +39,7 @@ class NormPlan {
   std::vector<int> variants_;
   Buffer<double> numbers_;
   Buffer<float> narrow_;
-  Buffer<unsigned> meetings_;
+  Buffer<unsigned> meetings_, wanted_;
   bool by_sides_ = false;  // the rule has sums of rows or columns
   Buffer<NormTensor> tensors_;
 };

@@ -22,9 +22,9 @@ Index chunk_for(Index elements, int multiprocessors) {
   return chunk;
 }
 
-// Blocks that meet must all run at the same time: there is one for each multiprocessor at most.
-// Tensors with one block each fill what room is left beside the last of them.
-void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigned multiprocessors,
+// Blocks that meet must all run at the same time. Tensors with one block each fill what room is
+// left beside the last of them.
+void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigned side_by_side,
                Table::Launch& launch, std::vector<Share>& shares) {
   const auto share = [&](size_t i, unsigned parts) {
     for (unsigned part = 0; part < parts; ++part) {
@@ -38,16 +38,25 @@ void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigne
   for (size_t i : tensors) {
     const unsigned parts = plan.parts(i);
     if (parts == 1) continue;
-    if (teams.empty() || teams.back() + parts > multiprocessors) teams.push_back(0);
+    if (teams.empty() || teams.back() + parts > side_by_side) teams.push_back(0);
     teams.back() += parts;
     share(i, parts);
   }
   if (teams.empty()) return;
   for (size_t i : tensors) {
     if (plan.parts(i) > 1) continue;
-    teams.back() < multiprocessors ? ++teams.back() : ++launch.beside_teams;
+    teams.back() < side_by_side ? ++teams.back() : ++launch.beside_teams;
     share(i, 1);
   }
+}
+
+// Small tiles come last: blocks end more nearly at the same time.
+std::vector<size_t> in_order(std::vector<size_t> tensors, const NormPlan* plan) {
+  if (plan == nullptr) return tensors;
+  std::stable_sort(tensors.begin(), tensors.end(), [&](size_t a, size_t b) {
+    return plan->tile_elements(a) > plan->tile_elements(b);
+  });
+  return tensors;
 }
 
 }  // namespace
@@ -76,7 +85,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
                   std::get<4>(kind)};
     launch.first_chunk = static_cast<unsigned>(chunks.size());
     launch.first_member = static_cast<unsigned>(members.size());
-    for (size_t i : tensors) {
+    for (size_t i : in_order(tensors, plan)) {
       members.push_back(static_cast<unsigned>(i));
       const Index count = plan != nullptr
                               ? Index{plan->tiles(i)}
@@ -86,7 +95,8 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
       }
     }
     if (plan != nullptr)
-      share_out(tensors, *plan, static_cast<unsigned>(multiprocessors), launch, shares);
+      share_out(tensors, *plan, static_cast<unsigned>(multiprocessors * kBetweenPerSm), launch,
+                shares);
     launch.last_chunk = static_cast<unsigned>(chunks.size());
     launch.member_count = static_cast<unsigned>(tensors.size());
     launches_.push_back(launch);

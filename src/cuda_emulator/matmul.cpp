@@ -21,10 +21,13 @@ void put(double x, float& to) { to = static_cast<float>(x); }
 void put(double x, Half& to) { to = to_bf16_nearest(static_cast<float>(x)); }
 
 template <class T>
-std::vector<double> wide(const void* data, long long first, long long n) {
+std::vector<double> wide(const void* data, long long first, long long ld, long long rows,
+                         long long columns) {
   const T* from = static_cast<const T*>(data) + first;
-  std::vector<double> out(static_cast<size_t>(n));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = value(from[i]);
+  std::vector<double> out;
+  for (long long column = 0; column < columns; ++column) {
+    for (long long row = 0; row < rows; ++row) out.push_back(value(from[column * ld + row]));
+  }
   return out;
 }
 
@@ -35,13 +38,20 @@ void multiply(const Product& p, double alpha, const void* a, const void* b, doub
   const blas::OneThreadEach serial;
   std::vector<double> sum(static_cast<size_t>(p.m * p.n));
   for (long long i = 0; i < p.count; ++i) {
-    const auto x = wide<T>(a, i * p.stride_a, p.m * p.k), y = wide<T>(b, i * p.stride_b, p.n * p.k);
+    const auto x =
+        wide<T>(a, i * p.stride_a, p.ld_a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
+    const auto y =
+        wide<T>(b, i * p.stride_b, p.ld_b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
     blas::gemm(p.n, p.m, p.k, alpha, {y.data(), p.transpose_b ? p.n : p.k, p.transpose_b},
                {x.data(), p.transpose_a ? p.k : p.m, p.transpose_a}, 0.0, sum.data(), p.m);
     const T* plus = static_cast<const T*>(c) + i * p.stride_c;
     T* out = static_cast<T*>(d) + i * p.stride_c;
-    for (size_t j = 0; j < sum.size(); ++j) {
-      put(beta == 0 ? sum[j] : sum[j] + beta * value(plus[j]), out[j]);
+    for (long long column = 0; column < p.n; ++column) {
+      for (long long row = 0; row < p.m; ++row) {
+        const double x_y = sum[static_cast<size_t>(column * p.m + row)];
+        const long long at = column * p.ld_c + row;
+        put(beta == 0 ? x_y : x_y + beta * value(plus[at]), out[at]);
+      }
     }
   }
 }

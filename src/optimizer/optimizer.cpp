@@ -329,7 +329,8 @@ void Optimizer::Impl::for_bytes(F f) const {
     if (rule.passes.empty()) add({~0u, rule.entries[0].writes});
     const unsigned active = rule.active_passes(groups[s.group].hyper.data(), s.tensor.view.matrix);
     for (size_t p = 0; p < rule.passes.size(); ++p) {
-      if ((active >> p & 1) != 0) add(rule.passes[p]);
+      // What numbers decide on is counted as if they were zero.
+      if ((active >> p & 1) != 0 && rule.passes[p].if_set < 0) add(rule.passes[p]);
     }
     const auto gradient = static_cast<int64_t>(size_of(s.param.grad_dtype)) * s.tensor.n;
     if (options.zero_grad) f(gradient, false);

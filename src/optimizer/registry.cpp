@@ -111,6 +111,22 @@ unsigned Rule::active_passes(const double* hyper, bool matrix) const {
   return active;
 }
 
+bool Rule::is_last(unsigned active, int pass) const {
+  const Pass& p = passes[static_cast<size_t>(pass)];
+  for (size_t later = static_cast<size_t>(pass) + 1; later < passes.size(); ++later) {
+    const Pass& q = passes[later];
+    const bool exclude =
+        (p.if_zero >= 0 && p.if_zero == q.if_set) || (p.if_set >= 0 && p.if_set == q.if_zero);
+    if ((active >> later & 1) != 0 && !exclude) return false;
+  }
+  return true;
+}
+
+bool Rule::decides() const {
+  return std::any_of(passes.begin(), passes.end(),
+                     [](const Pass& p) { return p.if_set >= 0 || p.if_zero >= 0; });
+}
+
 bool Rule::adds_up(int pass) const {
   return std::any_of(sums.begin(), sums.end(),
                      [&](const Sum& s) { return (s.passes >> pass & 1) != 0; });

@@ -69,6 +69,9 @@ struct Rule {
   unsigned present_states(const double* hyper) const;  // bit j: state j is kept
   // Bit P: pass P is run, on matrices or on vectors.
   unsigned active_passes(const double* hyper, bool matrix) const;
+  // Whether none of the active passes can come after this one for the same tensor.
+  bool is_last(unsigned active, int pass) const;
+  bool decides() const;                    // whether numbers of tensors decide on passes
   bool adds_up(int pass) const;            // whether the pass has sums
   bool adds_by_sides(int pass) const;      // of rows or columns
   int variant_of(unsigned present) const;  // which choice of optional states

@@ -10,10 +10,10 @@ namespace {
 
 class MatricesTest : public GpuTest {};
 
-// fp64 parameters of the given shapes, on either device, with the same values.
+// Parameters of the given shapes, on either device, with the same values.
 struct Wide {
   Wide(const std::string& rule, const std::vector<std::vector<int64_t>>& shapes, Device device,
-       const Hyper& hyper = {}) {
+       const Hyper& hyper = {}, DType type = DType::f64, double size = 1) {
     Options options;
     options.device = device;
     optimizer = std::make_unique<Optimizer>(rule, options);
@@ -22,11 +22,11 @@ struct Wide {
       int64_t n = 1;
       for (int64_t d : shape) n *= d;
       const auto seed = static_cast<uint64_t>(params.size());
-      params.push_back(std::make_unique<Buffer>(DType::f64, n, false, device));
-      grads.push_back(std::make_unique<Buffer>(DType::f64, n, false, device));
-      params.back()->fill_normal(seed, 1);
+      params.push_back(std::make_unique<Buffer>(type, n, false, device));
+      grads.push_back(std::make_unique<Buffer>(type, n, false, device));
+      params.back()->fill_normal(seed, size);
       list.push_back({"p" + std::to_string(seed), shape, params.back()->data(),
-                      grads.back()->data(), DType::f64, DType::f64, role_of(shape)});
+                      grads.back()->data(), type, type, role_of(shape)});
     }
     GroupOptions group;
     group.hyper = hyper;
@@ -57,7 +57,7 @@ struct Wide {
 
 // Several blocks for one tensor between passes, beside tensors that have one.
 TEST_F(MatricesTest, LongSidesAreSharedByBlocks) {
-  const std::vector<std::vector<int64_t>> shapes = {{5000, 3}, {7, 5}, {3, 9001}, {2, 2500, 2}};
+  const std::vector<std::vector<int64_t>> shapes = {{20000, 3}, {7, 5}, {3, 17001}, {2, 2500, 2}};
   for (const char* rule : {"adafactor", "adafactor_torch", "adamp", "lamb", "muon"}) {
     SCOPED_TRACE(rule);
     Wide gpu(rule, shapes, kGpu), cpu(rule, shapes, {});
@@ -67,6 +67,19 @@ TEST_F(MatricesTest, LongSidesAreSharedByBlocks) {
     }
     EXPECT_LT(gpu.from(cpu), 1e-12);
   }
+}
+
+// Of large symmetric products, one half is computed and the other a copy of it.
+TEST_F(MatricesTest, LargeProductsAreSymmetric) {
+  std::vector<std::vector<int64_t>> shapes = {{1024, 1030}, {1040, 1024}};
+  if (!cuda::emulated()) shapes.push_back({2048, 2100});
+  const Hyper hyper = {{"weight_decay", 0}};
+  // From zero: the parameters are the update, by products in bf16 and in fp32.
+  Wide gpu("muon", shapes, kGpu, hyper, DType::f32, 0),
+      cpu("muon", shapes, {}, hyper, DType::f32, 0);
+  gpu.step(1);
+  cpu.step(1);
+  EXPECT_LT(gpu.from(cpu), 0.04);
 }
 
 // Sides of several panels and tiles, with rows left over and without. The longer side of an oblong

@@ -148,35 +148,60 @@ TEST(NormFormula, LambTrustsNoRatioWithoutDecay) {
   });
 }
 
-// delta decides: at 100 every channel is projected, at 0 nothing is.
-TEST(NormFormula, AdamPProjectsAllChannelsOrNone) {
-  for (double delta : {100.0, 0.0}) {
+// delta decides: at 100 every channel is projected, at 0 nothing is, in between sometimes the
+// whole.
+TEST(NormFormula, AdamPProjectsAllChannelsTheWholeOrNothing) {
+  constexpr size_t kRows = 4, kColumns = 9;
+  int by_row = 0, whole = 0, neither = 0;
+  for (double delta : {100.0, 1.0, 0.0}) {
     SCOPED_TRACE(delta);
-    constexpr size_t kRows = 4, kColumns = 9;
     Tensors x("adamp", {{"delta", delta}, {"wd_ratio", 0.25}}, {kRows, 3, 3});
-    x.expect([&](int t, const Vector& g) {
-      const double bc1 = 1 - std::pow(0.9, t), bc2 = 1 - std::pow(0.999, t);
-      const double ratio = delta > 0 ? 0.25 : 1;
-      for (size_t r = 0; r < kRows; ++r) {
-        double pp = 0, pu = 0;
-        Vector u(kColumns);
-        for (size_t c = 0; c < kColumns; ++c) {
-          const size_t i = r * kColumns + c;
-          x.m[i] = 0.9 * x.m[i] + 0.1 * g[i];
-          x.v[i] = 0.999 * x.v[i] + 0.001 * g[i] * g[i];
-          u[c] = x.m[i] / (std::sqrt(x.v[i]) / std::sqrt(bc2) + 1e-8);
-          pp += x.p[i] * x.p[i];
-        }
-        const double length = std::sqrt(pp) + 1e-8;
-        for (size_t c = 0; c < kColumns; ++c) pu += x.p[r * kColumns + c] / length * u[c];
-        for (size_t c = 0; c < kColumns; ++c) {
-          double& p = x.p[r * kColumns + c];
-          if (delta > 0) u[c] -= p / length * pu;
-          p = p * (1 - kLr * kWd * ratio) - kLr / bc1 * u[c];
-        }
-      }
-    });
+    const auto part = [](const Vector& v, size_t row, size_t rows) {
+      const auto from = v.begin() + static_cast<long>(row * kColumns);
+      return Vector(from, from + static_cast<long>(rows * kColumns));
+    };
+    const auto dot = [](const Vector& a, const Vector& b) {
+      double sum = 0;
+      for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+      return sum;
+    };
+    const auto near_orthogonal = [&](const Vector& p, const Vector& g) {
+      const double lengths = std::sqrt(square_sum(p) * square_sum(g));
+      return std::abs(dot(p, g)) / lengths < delta / std::sqrt(static_cast<double>(p.size()));
+    };
+    x.expect(
+        [&](int t, const Vector& g) {
+          const double bc1 = 1 - std::pow(0.9, t), bc2 = 1 - std::pow(0.999, t);
+          bool channels = true;
+          for (size_t r = 0; r < kRows; ++r) {
+            channels = channels && near_orthogonal(part(x.p, r, 1), part(g, r, 1));
+          }
+          const bool layer = !channels && near_orthogonal(x.p, g);
+          ++(channels ? by_row : layer ? whole : neither);
+          const size_t rows = channels ? 1 : kRows;  // projected together
+          const Vector before = x.p;
+          for (size_t r = 0; r < kRows; r += rows) {
+            const Vector p = part(before, r, rows);
+            Vector u(p.size());
+            for (size_t c = 0; c < p.size(); ++c) {
+              const size_t i = r * kColumns + c;
+              x.m[i] = 0.9 * x.m[i] + 0.1 * g[i];
+              x.v[i] = 0.999 * x.v[i] + 0.001 * g[i] * g[i];
+              u[c] = x.m[i] / (std::sqrt(x.v[i]) / std::sqrt(bc2) + 1e-8);
+            }
+            const double length = std::sqrt(square_sum(p)) + 1e-8, along = dot(p, u) / length;
+            const double ratio = channels || layer ? 0.25 : 1;
+            for (size_t c = 0; c < p.size(); ++c) {
+              if (channels || layer) u[c] -= p[c] / length * along;
+              x.p[r * kColumns + c] = p[c] * (1 - kLr * kWd * ratio) - kLr / bc1 * u[c];
+            }
+          }
+        },
+        10);
   }
+  EXPECT_GE(by_row, 10);
+  EXPECT_GE(neither, 10);
+  EXPECT_GT(whole, 0);
 }
 
 TEST(NormFormula, AdafactorOfSeveralMatricesInOneTensor) {
@@ -235,9 +260,15 @@ TEST(NormFormula, GradientsAreZeroedWhicheverPassIsTheLast) {
     Plan plan{plain("adamp")};
     plan.options.mode = mode;
     plan.options.zero_grad = true;
-    World w(plan), twin({plain("adamp")});
+    plan.sizes = {{255, 256}, {257, 1003}, {256}, {1003}};
+    Plan kept = plan;
+    kept.options = one_thread();
+    World w(plan), twin(kept);
     for (World* world : {&w, &twin}) {
       world->optimizer.set(1, "nesterov", 1);
+      world->optimizer.set(2, "delta", 100);
+      world->optimizer.set(3, "delta", 100);
+      world->optimizer.set(3, "nesterov", 1);
       world->fill_grads(1);
       world->optimizer.step();
     }
