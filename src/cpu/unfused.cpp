@@ -145,12 +145,6 @@ void Backend::update_unfused(int entry, const Job& job) {
 template <class T>
 void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
                                const UnfusedNumbers<T>& numbers) {
-  const Pass& info = rule_.passes[static_cast<size_t>(pass)];
-  Array<T> arrays[2 + detail::kMaxStates], sums[detail::kMaxSums];
-  for (int i = 0; i < 2 + detail::kMaxStates; ++i) {
-    if (data[i] != nullptr) arrays[i] = Array<T>(engine, data[i]);
-  }
-  if (data[1] != nullptr) arrays[1] = scaled_gradient(arrays[1], numbers);
   Seen<Array<T>> x;
   std::vector<std::shared_ptr<T>> spread;
   const auto spread_out = [&](Over over, int value) {
@@ -165,24 +159,10 @@ void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T
   for (int v = 0; t.view.matrix && v < rule_.values.column; ++v) {
     x.column[v] = spread_out(Over::column, v);
   }
-  if constexpr (sizeof(T) == 8) {
-    rule_.unfused_pass_f64(pass, t.view.matrix, arrays, numbers.coef, x, sums);
-  } else {
-    rule_.unfused_pass_f32(pass, t.view.matrix, arrays, numbers.coef, x, sums);
-  }
-  for (size_t q = 0; q < rule_.sums.size(); ++q) {
-    const Sum& s = rule_.sums[q];
-    if ((s.passes >> pass & 1) == 0 || (s.over != Over::tensor && !t.view.matrix)) continue;
-    const std::shared_ptr<T> summands = engine.temporary<T>();
-    sums[q].copy_to(engine, summands.get());
-    norms_.add_up(static_cast<int>(q), summands.get(), t.index, t.path() == Path::blocks);
-  }
-  if (info.writes & kWritesParam) arrays[0].copy_to(engine, data[0]);
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (data[2 + j] != nullptr && (info.writes >> j & 1)) {
-      arrays[2 + j].copy_to(engine, data[2 + j]);
-    }
-  }
+  gallop::pass_over_arrays(rule_, pass, t.view.matrix, engine, data, numbers, x,
+                           [&](int q, const T* summands) {
+                             norms_.add_up(q, summands, t.index, t.path() == Path::blocks);
+                           });
 }
 
 void Backend::update_norms_unfused(const Job& job) {

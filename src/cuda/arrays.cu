@@ -55,6 +55,8 @@ __global__ void pass(T* out, Operand x, Operand y, Operand z, Index n) {
 }
 
 __device__ bool is_left_alone(const Step& s, const Target& target) {
+  if (target.if_set != nullptr && *target.if_set == 0) return true;
+  if (target.if_zero != nullptr && *target.if_zero != 0) return true;
   return is_skipped(s) || (target.stepped && s.progress[target.tensor].steps == 0);
 }
 

@@ -11,11 +11,13 @@ namespace gallop::cuda {
 // One operation over n elements of fp32 or fp64.
 cudaError_t launch_pass(bool f64, cpu::Op op, void* out, const cpu::Operand* in, Index n,
                         cudaStream_t stream);
-// The passes below write what is no temporary, and so do nothing when the step is skipped, or when
-// an entry without gradient (`stepped`) comes before the tensor's first step.
+// The passes below write what is no temporary, and so do nothing when the step is skipped, when an
+// entry without gradient (`stepped`) comes before the tensor's first step, or when a number of the
+// tensor says so.
 struct Target {
   unsigned tensor;
   bool stepped;
+  const double *if_set = nullptr, *if_zero = nullptr;
 };
 cudaError_t launch_write(bool f64, const Step& step, Target target, void* out,
                          const cpu::Operand& in, Index n, cudaStream_t stream);

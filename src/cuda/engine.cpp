@@ -239,18 +239,25 @@ struct Engine::Impl {
     step.last_chunk = static_cast<unsigned>(table.chunk_count());
   }
 
+  // Of mode unfused: what is the same for all elements of a tensor.
+  void compute_numbers(int entry, const Table& table) {
+    Step s = step;
+    s.members = table.members();
+    s.member_count = static_cast<unsigned>(table.member_count());
+    if (s.member_count == 0) return;
+    constexpr unsigned kFew = 64;  // tensors a block: each has a thread to itself
+    double* out = numbers.data();
+    void* arguments[] = {&s, &out};
+    check(cudaLaunchKernel(rule.cuda->coefs[entry], dim3((s.member_count + kFew - 1) / kFew),
+                           dim3(kFew), arguments, 0, static_cast<cudaStream_t>(stream)),
+          "computing coefficients");
+  }
+
   void update_unfused(int entry, const Table& table, std::span<const size_t> params, bool finish) {
+    compute_numbers(entry, table);
     Step s = step;
     s.members = table.members();
     s.member_count = static_cast<unsigned>(params.size());
-    if (!params.empty()) {
-      constexpr unsigned kFew = 64;  // tensors a block: each has a thread to itself
-      double* out = numbers.data();
-      void* arguments[] = {&s, &out};
-      check(cudaLaunchKernel(rule.cuda->coefs[entry], dim3((s.member_count + kFew - 1) / kFew),
-                             dim3(kFew), arguments, 0, static_cast<cudaStream_t>(stream)),
-            "computing coefficients");
-    }
     const bool needs_grad = rule.entries[static_cast<size_t>(entry)].grad;
     const UnfusedUpdate unfused{rule, entry, s, scratch, stream};
     for (size_t i : params) {
@@ -291,6 +298,7 @@ struct Engine::Impl {
 
   void update_norms(const Table& table, bool finish) {
     plan_passes(table);
+    if (options.mode == Mode::unfused) compute_numbers(0, table);
     NormStep ns{step, plan.tensors(), plan.wanted(), nullptr};
     ns.step.member_count = 0;
     ns.step.finish = finish;
@@ -310,12 +318,30 @@ struct Engine::Impl {
       ns.step.finish = finish && i + 1 == planned.size();
       const bool begins = i == 0 || planned[i - 1].launch->batch != l->batch;
       if (begins && l->batch != 0) matrices.begin(l->batch, ns, stream);
+      if (options.mode == Mode::unfused) {
+        pass_unfused(table, l->first_member, pass, ns.step);
+        ns.step.last_chunk = ns.step.first_chunk;  // nothing left to update, only to count
+      }
       if (k != nullptr) {
-        launch(k, l->last_chunk - l->first_chunk, &ns, "launching a pass", kTileThreads);
+        launch(k, ns.step.last_chunk - ns.step.first_chunk, &ns, "launching a pass", kTileThreads);
       }
       const Planned* next = i + 1 < planned.size() ? &planned[i + 1] : nullptr;
       if (next != nullptr && next->pass == pass && next->launch->batch == l->batch) continue;
       after_pass(table, pass, l->batch, ns);
+    }
+  }
+
+  // Of the one tensor of a launch.
+  void pass_unfused(const Table& table, unsigned member, int pass, const Step& s) {
+    const size_t i = table.member(member);
+    const cpu::Tensor& t = slots[i].tensor;
+    if (t.n == 0 || t.grad == nullptr) return;
+    const UnfusedUpdate unfused{rule, pass, s, scratch, stream};
+    const Tensor on_device = device_tensor(slots[i], i, matrix_plan());
+    unfused.run_pass(slots[i], static_cast<unsigned>(i), numbers.data() + i * kNumbers,
+                     plan.tensor(i), on_device.state);
+    if (s.zero_grad) {
+      unfused.zero_grad(slots[i], static_cast<unsigned>(i), plan.tensor(i));
     }
   }
 
@@ -363,11 +389,6 @@ Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>
   if (rule.cuda == nullptr) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} was built without CUDA kernels", rule.info.name));
-  }
-  if (!rule.passes.empty() && options.mode == Mode::unfused) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{} has no mode unfused on GPUs, expected single or multi", rule.info.name));
   }
   check(cudaDeviceGetAttribute(&impl_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                impl_->device),

@@ -285,12 +285,10 @@ __device__ __forceinline__ double warp_sum(double x) {
 
 template <class R, int P, bool Matrix, unsigned Present, Path A>
 __device__ __forceinline__ void update_tile(
-    const NormStep& ns, const Chunk& chunk,
+    const Step& s, const NormTensor& n, const Chunk& chunk,
     Job<R, typename TileWorker<R, P, Matrix, Present, A>::T>& job, void* grad) {
   using Worker = TileWorker<R, P, Matrix, Present, A>;
-  const Step& s = ns.step;
   const Tensor& t = s.tensors[chunk.tensor];
-  const NormTensor& n = ns.norms[chunk.tensor];
   const Bits64 key =
       combine(combine(s.control->seed, t.id), static_cast<Bits64>(s.progress[chunk.tensor].steps));
   Worker w{t, n, job, grad, key, s.zero_grad, {}, {}, {}, {}};
@@ -424,13 +422,14 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4) norm_pas
         if (threadIdx.x == 0) prepare<R, 0>(s, chunk.tensor, job);
         __syncthreads();
       }
-      if (ns.norms[chunk.tensor].view.matrix) {
+      const NormTensor& n = ns.norms[chunk.tensor];
+      if (n.view.matrix) {
         if constexpr (detail::has_pass<R>(P, true, kOfMatrix)) {
-          update_tile<R, P, true, kOfMatrix, A>(ns, chunk, job, grad);
+          update_tile<R, P, true, kOfMatrix, A>(s, n, chunk, job, grad);
         }
       } else {
         if constexpr (detail::has_pass<R>(P, false, kOfVector)) {
-          update_tile<R, P, false, kOfVector, A>(ns, chunk, job, grad);
+          update_tile<R, P, false, kOfVector, A>(s, n, chunk, job, grad);
         }
       }
     }

@@ -22,7 +22,7 @@ struct Places {
 };
 
 // Larger tiles leave fewer sums of columns behind, smaller ones more equal shares.
-Index tile_elements(const Rule& rule, Index n) {
+Index tile_size(const Rule& rule, Index n) {
   const bool columns = std::any_of(rule.sums.begin(), rule.sums.end(),
                                    [](const Sum& s) { return s.over == Over::column; });
   return columns && n >= Index{1} << 20 ? 1 << 15 : 1 << 14;
@@ -75,7 +75,7 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   for (size_t i = 0; i < slots.size(); ++i) {
     variants_.push_back(rule.variant_of(slots[i].tensor.present));
     const cpu::Tensor& t = slots[i].tensor;
-    if (t.n > 0) cut(t.view, t.n, tile_elements(rule, t.n), host_[i]);
+    if (t.n > 0) cut(t.view, t.n, tile_size(rule, t.n), host_[i]);
     passes_.push_back(
         rule.active_passes(groups[slots[i].group].hyper.data(), slots[i].tensor.view.matrix));
   }

@@ -22,6 +22,7 @@ class NormPlan {
 
   const NormTensor* tensors() const { return tensors_.data(); }
   unsigned* wanted() const { return wanted_.data(); }
+  const NormTensor& tensor(size_t slot) const { return host_[slot]; }
   unsigned tiles(size_t slot) const { return host_[slot].tiles; }
   Index tile_elements(size_t slot) const;  // of a whole one
   int variant(size_t slot) const { return variants_[slot]; }

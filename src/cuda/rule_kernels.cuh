@@ -271,9 +271,8 @@ struct KernelTable {
           between[I] = address_of(&between_passes<R, I>);
         }
       }
-    } else {
-      if constexpr (I < kEntries) coefs[I] = address_of(&numbers<R, I>);
     }
+    if constexpr (I < kEntries) coefs[I] = address_of(&numbers<R, I>);
     if constexpr (I + 1 < kSize) fill<I + 1>();
   }
   KernelTable() {

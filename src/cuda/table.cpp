@@ -105,6 +105,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
   if (launches_.empty()) launches_.push_back({0, Path::f32});
   chunks_.assign(device, chunks);
   members_.assign(device, members);
+  chosen_ = std::move(members);
   shares_.assign(device, shares);
 }
 

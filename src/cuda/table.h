@@ -86,6 +86,8 @@ class Table {
   const std::vector<Launch>& launches() const { return launches_; }  // at least one
   const Chunk* chunks() const { return chunks_.data(); }
   const unsigned* members() const { return members_.data(); }
+  size_t member(size_t i) const { return chosen_[i]; }
+  size_t member_count() const { return chosen_.size(); }
   const Share* shares() const { return shares_.data(); }
   size_t chunk_count() const { return chunks_.size(); }
   Index chunk_elements() const { return chunk_elements_; }
@@ -93,6 +95,7 @@ class Table {
  private:
   std::vector<Launch> launches_;
   Index chunk_elements_ = 0;
+  std::vector<unsigned> chosen_;  // members_, here
   Buffer<Chunk> chunks_;
   Buffer<unsigned> members_;
   Buffer<Share> shares_;

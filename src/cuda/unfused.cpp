@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/unfused.h"
 
+#include <vector>
+
 #include "cuda/arrays.h"
+#include "cuda/norm_arrays.h"
 #include "cuda/runtime.h"
 #include "optimizer/impl.h"
 #include "optimizer/unfused.h"
@@ -63,24 +66,24 @@ struct Field {
 
 }  // namespace
 
-void UnfusedUpdate::run(const Slot& slot, unsigned tensor, const double* numbers) const {
+template <class Apply>
+void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const double* numbers,
+                                bool grad, unsigned writes, void* const* states,
+                                Apply apply) const {
   const cpu::Tensor& t = slot.tensor;
-  if (t.n == 0) return;
-  const Entry& e = rule.entries[static_cast<size_t>(entry)];
-  const Target target{tensor, !e.grad};
   constexpr int kFields = 2 + detail::kMaxStates;
   Field fields[kFields];
   fields[0] = {t.param, t.low, t.param_storage, {}};
-  if (e.grad) fields[1] = {t.grad, nullptr, t.grad_storage, {}};
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (t.present >> j & 1) fields[2 + j] = {t.state[j], nullptr, t.state_storage[j], {}};
+  if (grad) fields[1] = {t.grad, nullptr, t.grad_storage, {}};
+  for (size_t j = 0; j < rule.info.states.size(); ++j) {
+    if ((t.present >> j & 1) == 0 || rule.info.states[j].per != StatePer::element) continue;
+    fields[2 + j] = {states[j], nullptr, t.state_storage[j], {}};
   }
   if (t.param_storage == Storage::f64) {
     GpuArrays engine(*this, target, true, t.n);
     double* data[kFields];
     for (int i = 0; i < kFields; ++i) data[i] = static_cast<double*>(fields[i].data);
-    update_arrays<double>(rule, entry, engine, data, numbers_at<double>(*this, engine, numbers));
-    return;
+    return apply(engine, data, numbers_at<double>(*this, engine, numbers));
   }
 
   GpuArrays engine(*this, target, false, t.n);
@@ -95,7 +98,7 @@ void UnfusedUpdate::run(const Slot& slot, unsigned tensor, const double* numbers
     }
     data[i] = f.values();
   }
-  update_arrays<float>(rule, entry, engine, data, numbers_at<float>(*this, engine, numbers));
+  apply(engine, data, numbers_at<float>(*this, engine, numbers));
   const Bits64 stream_base = static_cast<Bits64>(entry) * (detail::kMaxStates + 1);
   const auto encode = [&](const Field& f, Bits64 number) {
     if (!f.decoded) return;
@@ -103,10 +106,74 @@ void UnfusedUpdate::run(const Slot& slot, unsigned tensor, const double* numbers
                         f.decoded.get(), t.n, stream_of(*this)),
           "encoding");
   };
-  if (e.writes & kWritesParam) encode(fields[0], 0);
+  if (writes & kWritesParam) encode(fields[0], 0);
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (e.writes >> j & 1) encode(fields[2 + j], 1 + static_cast<Bits64>(j));
+    if (writes >> j & 1) encode(fields[2 + j], 1 + static_cast<Bits64>(j));
   }
+}
+
+void UnfusedUpdate::run(const Slot& slot, unsigned tensor, const double* numbers) const {
+  if (slot.tensor.n == 0) return;
+  const Entry& e = rule.entries[static_cast<size_t>(entry)];
+  with_arrays(slot, {tensor, !e.grad}, numbers, e.grad, e.writes, slot.tensor.state,
+              [&](auto& engine, auto* data, const auto& n) {
+                update_arrays(rule, entry, engine, data, n);
+              });
+}
+
+// Of the pass that `entry` is.
+Target UnfusedUpdate::target_of(unsigned tensor, const NormTensor& norm) const {
+  const Pass& p = rule.passes[static_cast<size_t>(entry)];
+  const auto number = [&](int i) { return i < 0 ? nullptr : norm.tensor_values + i; };
+  return {tensor, false, number(p.if_set), number(p.if_zero)};
+}
+
+void UnfusedUpdate::run_pass(const Slot& slot, unsigned tensor, const double* numbers,
+                             const NormTensor& norm, void* const* states) const {
+  const Pass& p = rule.passes[static_cast<size_t>(entry)];
+  const bool matrix = slot.tensor.view.matrix, f64 = slot.tensor.param_storage == Storage::f64;
+  with_arrays(
+      slot, target_of(tensor, norm), numbers, p.grad, p.writes, states,
+      [&]<class T>(cpu::ArrayEngine& engine, T** data, const UnfusedNumbers<T>& n) {
+        using cpu::Array;
+        Seen<Array<T>> x;
+        std::vector<std::shared_ptr<T>> arrays;
+        const auto spread_out = [&](Over over, int value) {
+          arrays.push_back(engine.temporary<T>());
+          check(launch_spread(f64, norm, over, value, arrays.back().get(), slot.tensor.n, stream),
+                "spreading numbers out");
+          return Array<T>(engine, arrays.back().get());
+        };
+        for (int v = 0; v < rule.values.tensor; ++v) {
+          x.tensor[v] = Array<T>::scalar(engine, norm.tensor_values + v);
+        }
+        for (int v = 0; matrix && v < rule.values.row; ++v) x.row[v] = spread_out(Over::row, v);
+        for (int v = 0; matrix && v < rule.values.column; ++v) {
+          x.column[v] = spread_out(Over::column, v);
+        }
+        pass_over_arrays(rule, entry, matrix, engine, data, n, x, [&](int q, const T* summands) {
+          check(launch_add_up(f64, step, tensor, norm, q, rule.sums[static_cast<size_t>(q)].over,
+                              summands, stream),
+                "adding up");
+        });
+      });
+}
+
+void UnfusedUpdate::zero_grad(const Slot& slot, unsigned tensor, const NormTensor& norm) const {
+  const cpu::Tensor& t = slot.tensor;
+  const Target target = target_of(tensor, norm);
+  const bool f64 = t.grad_storage == Storage::f64;
+  if (f64 || t.grad_storage == Storage::f32) {
+    check(launch_write(f64, step, target, t.grad, Operand{}, t.n, stream_of(*this)), "zeroing");
+    return;
+  }
+  GpuArrays engine(*this, target, false, t.n);
+  const std::shared_ptr<float> zeros = engine.temporary<float>();
+  const Operand none[3] = {};
+  check(launch_pass(false, Op::add, zeros.get(), none, t.n, stream_of(*this)), "zeroing");
+  check(launch_encode(step, target, 0, t.grad, nullptr, t.grad_storage, zeros.get(), t.n,
+                      stream_of(*this)),
+        "zeroing");
 }
 
 }  // namespace gallop::cuda

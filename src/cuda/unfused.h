@@ -2,7 +2,8 @@
 #pragma once
 
 #include "core/scratch.h"
-#include "cuda/step_data.h"
+#include "cuda/arrays.h"
+#include "cuda/norm_data.h"
 #include "optimizer/rule.h"
 
 namespace gallop {
@@ -11,7 +12,8 @@ struct Slot;
 
 namespace gallop::cuda {
 
-// The rule's entry on one tensor, operator by operator. numbers: kNumbers doubles on the device.
+// The rule's entry, or a pass of it, on one tensor, operator by operator. numbers: kNumbers doubles
+// on the device.
 struct UnfusedUpdate {
   const Rule& rule;
   int entry;
@@ -20,6 +22,16 @@ struct UnfusedUpdate {
   void* stream;
 
   void run(const Slot& slot, unsigned tensor, const double* numbers) const;
+  // `entry` is the pass; states: where they are on the device, scratch ones too.
+  void run_pass(const Slot& slot, unsigned tensor, const double* numbers, const NormTensor& norm,
+                void* const* states) const;
+  void zero_grad(const Slot& slot, unsigned tensor, const NormTensor& norm) const;
+
+ private:
+  Target target_of(unsigned tensor, const NormTensor& norm) const;
+  template <class Apply>
+  void with_arrays(const Slot& slot, const Target& target, const double* numbers, bool grad,
+                   unsigned writes, void* const* states, Apply apply) const;
 };
 
 }  // namespace gallop::cuda

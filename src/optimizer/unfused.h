@@ -45,4 +45,34 @@ void update_arrays(const Rule& rule, int entry, cpu::ArrayEngine& engine, T* con
   }
 }
 
+// The same for a pass of a rule with norms, with the numbers x that it is given; add_up(q, array)
+// takes what sum q is of.
+template <class T, class AddUp>
+void pass_over_arrays(const Rule& rule, int pass, bool matrix, cpu::ArrayEngine& engine,
+                      T* const* data, const UnfusedNumbers<T>& numbers,
+                      const Seen<cpu::Array<T>>& x, AddUp add_up) {
+  cpu::Array<T> arrays[2 + detail::kMaxStates], sums[detail::kMaxSums];
+  for (int i = 0; i < 2 + detail::kMaxStates; ++i) {
+    if (data[i] != nullptr) arrays[i] = cpu::Array<T>(engine, data[i]);
+  }
+  if (data[1] != nullptr) arrays[1] = scaled_gradient(arrays[1], numbers);
+  if constexpr (sizeof(T) == 8) {
+    rule.unfused_pass_f64(pass, matrix, arrays, numbers.coef, x, sums);
+  } else {
+    rule.unfused_pass_f32(pass, matrix, arrays, numbers.coef, x, sums);
+  }
+  for (size_t q = 0; q < rule.sums.size(); ++q) {
+    const Sum& s = rule.sums[q];
+    if ((s.passes >> pass & 1) == 0 || (s.over != Over::tensor && !matrix)) continue;
+    const std::shared_ptr<T> summands = engine.temporary<T>();
+    sums[q].copy_to(engine, summands.get());
+    add_up(static_cast<int>(q), summands.get());
+  }
+  const unsigned writes = rule.passes[static_cast<size_t>(pass)].writes;
+  if (writes & kWritesParam) arrays[0].copy_to(engine, data[0]);
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (data[2 + j] != nullptr && (writes >> j & 1)) arrays[2 + j].copy_to(engine, data[2 + j]);
+  }
+}
+
 }  // namespace gallop

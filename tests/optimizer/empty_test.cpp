@@ -29,7 +29,7 @@ template <class Fill>
 void for_all_modes(Fill fill) {
   const Folder folder;
   for (const Variant& v : variants()) {
-    for (Mode mode : modes_of(v)) {
+    for (Mode mode : kModes) {
       SCOPED_TRACE(v.name + " " + std::string(to_string(mode)));
       Options options;
       options.mode = mode;

@@ -92,12 +92,7 @@ inline std::vector<Variant> variants() {
   return out;
 }
 
-// On GPUs, rules with norms lack mode unfused.
-inline std::vector<Mode> modes_of(const Variant& v) {
-  const bool gpu = test_device().kind == Device::Kind::cuda;
-  if (gpu && has_norms(v)) return {Mode::single, Mode::multi};
-  return {Mode::unfused, Mode::single, Mode::multi};
-}
+inline constexpr Mode kModes[] = {Mode::unfused, Mode::single, Mode::multi};
 
 // Every format of parameters with every format of states, gradient formats taken in turn.
 inline std::vector<Formats> formats() {

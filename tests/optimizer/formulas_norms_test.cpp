@@ -256,7 +256,7 @@ TEST(NormFormula, AdafactorRefusesARateBesideItsOwn) {
 
 // Groups may run different passes; each zeroes its gradients in its own last one.
 TEST(NormFormula, GradientsAreZeroedWhicheverPassIsTheLast) {
-  for (Mode mode : modes_of(plain("adamp"))) {
+  for (Mode mode : kModes) {
     Plan plan{plain("adamp")};
     plan.options.mode = mode;
     plan.options.zero_grad = true;
