@@ -106,7 +106,7 @@ def row(torch, optimizer, shapes, dtype, clip_norm, limit, hidden=None):
         with torch.cuda.graph(graph):
             captured()
         result["graph_ms"] = timed(torch, graph.replay, limit)[0]
-    except RuntimeError:  # what cannot be captured has no such figure
+    except (KeyError, RuntimeError):  # what cannot be captured has no such figure
         torch.cuda.synchronize()
     return result
 

@@ -128,8 +128,7 @@ cudaError_t launch_pass(bool f64, Op op, void* out, const Operand* in, Index n,
 cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in,
                          Index n, cudaStream_t stream) {
   const dim3 grid = blocks_for(n), block = kPassThreads;
-  return f64
-             ? launch(&write<double>, grid, block, stream, step, target, static_cast<double*>(out),
+  return f64 ? launch(&write<double>, grid, block, stream, step, target, static_cast<double*>(out),
                       in, n)
              : launch(&write<float>, grid, block, stream, step, target, static_cast<float*>(out),
                       in, n);

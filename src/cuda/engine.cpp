@@ -96,8 +96,9 @@ struct Engine::Impl {
   Buffer<Control> control;
   Buffer<double> partials;
   Table everything;
-  NormPlan plan;        // of a rule with norms
-  MatrixPlan matrices;  // of one over matrices
+  NormPlan plan;            // of a rule with norms
+  bool unfinished = false;  // its last launch did not end a step
+  MatrixPlan matrices;      // of one over matrices
   struct Planned {
     const Table::Launch* launch;
     int pass;
@@ -299,14 +300,15 @@ struct Engine::Impl {
   void update_norms(const Table& table, bool finish) {
     plan_passes(table);
     if (options.mode == Mode::unfused) compute_numbers(0, table);
-    NormStep ns{step, plan.tensors(), plan.wanted(), nullptr};
+    NormStep ns{step, plan.tensors(), plan.marks(), plan.mark_count(), false, nullptr};
+    if (unfinished) plan.clear_marks(stream);
+    unfinished = !finish;
     ns.step.member_count = 0;
     ns.step.finish = finish;
     if (planned.empty()) {  // nothing to update, only to count
       ns.step.first_chunk = ns.step.last_chunk = 0;
       return launch(any_last_pass(), 0, &ns, "ending a step", kTileThreads);
     }
-    if (rule.decides()) plan.forget_wanted(stream);
     for (size_t i = 0; i < planned.size(); ++i) {
       const auto& [l, pass, k] = planned[i];
       const bool ends = l->passes >> pass == 1;  // the step of these tensors
@@ -317,6 +319,11 @@ struct Engine::Impl {
       ns.step.zero_grad = step.zero_grad && rule.is_last(l->passes, pass);
       ns.step.finish = finish && i + 1 == planned.size();
       const bool begins = i == 0 || planned[i - 1].launch->batch != l->batch;
+      if (begins) {
+        ns.backward = false;
+      } else if (planned[i - 1].pass != pass) {
+        ns.backward = !ns.backward;
+      }
       if (begins && l->batch != 0) matrices.begin(l->batch, ns, stream);
       if (options.mode == Mode::unfused) {
         pass_unfused(table, l->first_member, pass, ns.step);
@@ -363,7 +370,6 @@ struct Engine::Impl {
         launch_shares(l.first_share, l.member_count);
         continue;
       }
-      plan.forget_meetings(stream);
       unsigned first = l.first_of_teams;
       for (unsigned blocks : l.in_teams) {
         ns.shares = table.shares() + first;

@@ -27,9 +27,9 @@ struct AddingUp {
 };
 
 template <class T, Over O, bool Matrix>
-__global__ void __launch_bounds__(kTileThreads) add_up(const __grid_constant__ Step s, unsigned tensor,
-                                                   const __grid_constant__ NormTensor norm,
-                                                   void* summands) {
+__global__ void __launch_bounds__(kTileThreads)
+    add_up(const __grid_constant__ Step s, unsigned tensor, const __grid_constant__ NormTensor norm,
+           void* summands) {
   using Rule = AddingUp<O>;
   constexpr Path kPath = sizeof(T) == 8 ? Path::f64 : Path::f32;
   if (is_skipped(s) || s.grads[tensor] == nullptr) return;
@@ -60,9 +60,10 @@ template <class T, Over O>
 cudaError_t launch_adding(const Step& step, unsigned tensor, const NormTensor& norm, void* summands,
                           void* stream) {
   const unsigned blocks = norm.tiles < 1024 ? norm.tiles : 1024;
-  return norm.view.matrix
-             ? launch(&add_up<T, O, true>, blocks, kTileThreads, stream, step, tensor, norm, summands)
-             : launch(&add_up<T, O, false>, blocks, kTileThreads, stream, step, tensor, norm, summands);
+  return norm.view.matrix ? launch(&add_up<T, O, true>, blocks, kTileThreads, stream, step, tensor,
+                                   norm, summands)
+                          : launch(&add_up<T, O, false>, blocks, kTileThreads, stream, step, tensor,
+                                   norm, summands);
 }
 
 template <class T>
@@ -88,8 +89,8 @@ cudaError_t launch_spread(bool f64, const NormTensor& norm, Over over, int value
                       static_cast<float*>(out), n);
 }
 
-cudaError_t launch_add_up(bool f64, const Step& step, unsigned tensor, const NormTensor& norm, int q,
-                          Over over, const void* summands, void* stream) {
+cudaError_t launch_add_up(bool f64, const Step& step, unsigned tensor, const NormTensor& norm,
+                          int q, Over over, const void* summands, void* stream) {
   NormTensor first = norm;  // its sum 0 is to be the rule's sum q
   first.tile_sums += q;
   first.row_partials[0] = norm.row_partials[q];

@@ -31,8 +31,8 @@ struct NormTensor {
   double* states[detail::kMaxStates];         // per row or column, while between() is at work
   // Of tensors that several blocks work on between passes: how often they have met, and where they
   // leave sums for one another.
-  unsigned* meetings;
-  double* left_sums;  // [2][kMostParts]
+  unsigned* meetings;  // by pass
+  double* left_sums;   // [2][kMostParts]
 };
 
 // A block's share of what comes between passes.
@@ -49,6 +49,8 @@ struct NormStep {
   Step step;
   const NormTensor* norms;
   unsigned* wanted;     // by pass: some tensor's numbers say that it is to be run
+  unsigned marks;       // from `wanted` on, with all meetings: to be zero when the step ends
+  bool backward;        // from the last tile to the first: what the pass before read last is cached
   const Share* shares;  // by block, between passes
 };
 

@@ -40,8 +40,9 @@ struct TileWorker {
   // Vectors of a row, and rows, whose loads are under way before the first is waited for: passes
   // with few streams would leave memory idle.
   static constexpr int kAtOnce = A != Path::f64 && streams() <= 2 ? kSlots : 1;
-  // Sums of columns, or states to write, leave no registers for that.
-  static constexpr bool kLight = kOfColumns == 0 && (kPass.writes & Present) == 0;
+  // Sums, or states to write, leave no registers for that.
+  static constexpr bool kLight =
+      (kOfTensor | kOfRows | kOfColumns) == 0 && (kPass.writes & Present) == 0;
   static constexpr int kRowsAtOnce = A != Path::f64 && streams() <= (kLight ? 2 : 1) ? 2 : 1;
 
   const Tensor& t;
@@ -87,7 +88,7 @@ struct TileWorker {
                 l.s[j]);
         }
     } else {
-      if constexpr (kPass.grad) load(at(grad, t.grad_storage, first), 0, l.g);
+      if constexpr (kPass.grad) load<kPass.writes == 0>(at(grad, t.grad_storage, first), 0, l.g);
       if constexpr (kPass.param) load(at(t.param, t.param_storage, first), 0, l.p);
 #pragma unroll
       for (int j = 0; j < kN; ++j)
@@ -392,7 +393,8 @@ __device__ __forceinline__ bool is_wanted(const NormTensor& n) {
 }
 
 template <class R, int P, unsigned Variant, Path A>
-__global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4) norm_pass(const __grid_constant__ NormStep ns) {
+__global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4)
+    norm_pass(const __grid_constant__ NormStep ns) {
   using T = std::conditional_t<A == Path::f64, double, float>;
   constexpr unsigned kOfMatrix = detail::states_of_form<R>(Variant, true),
                      kOfVector = detail::states_of_form<R>(Variant, false);
@@ -410,7 +412,7 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4) norm_pas
     if (threadIdx.x == 0) {
       next[turn] = dealt < s.last_chunk ? dealt + atomicAdd(&s.control->taken, 1u) : dealt;
     }
-    const Chunk chunk = s.chunks[c];
+    const Chunk chunk = s.chunks[ns.backward ? s.first_chunk + s.last_chunk - 1 - c : c];
     void* grad = s.grads[chunk.tensor];
     if (grad != nullptr && is_wanted<R, P>(ns.norms[chunk.tensor])) {
       const unsigned its_group = s.tensors[chunk.tensor].group;
@@ -438,6 +440,9 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4) norm_pas
     turn ^= 1;
   }
   if (!last_block(*s.control)) return;
+  if (s.finish) {
+    for (unsigned i = threadIdx.x; i < ns.marks; i += kTileThreads) ns.wanted[i] = 0;
+  }
   if (!skipped) {
     advance<R>(s);
   } else if (s.finish && threadIdx.x == 0) {
@@ -456,7 +461,8 @@ __device__ __forceinline__ void for_indices(F f) {
 
 // One block for each share.
 template <class R, int P>
-__global__ void __launch_bounds__(kThreads, kBetweenPerSm) between_passes(const __grid_constant__ NormStep ns) {
+__global__ void __launch_bounds__(kThreads, kBetweenPerSm)
+    between_passes(const __grid_constant__ NormStep ns) {
   const Step& s = ns.step;
   const Share share = ns.shares[blockIdx.x];
   const unsigned tensor = share.tensor;
@@ -468,16 +474,18 @@ __global__ void __launch_bounds__(kThreads, kBetweenPerSm) between_passes(const 
     job.group = ~0u;
     prepare<R, 0>(s, tensor, job);
   }
-  DeviceVectors v(s.tensors[tensor], n, share);
-  for_indices<detail::sum_count<R>()>([&](auto q) {
-    constexpr Sum kSum = R::sums[q];
-    if constexpr ((kSum.passes >> P & 1) != 0) {
-      if constexpr (kSum.over == Over::tensor) v.add_tiles(q);
-      if constexpr (kSum.over == Over::column) {
-        if (n.view.matrix) v.add_row_tiles(q);
-      }
-    }
-  });
+  DeviceVectors v(s.tensors[tensor], n, share, P);
+  const auto for_sums = [](auto over, auto f) {
+    for_indices<detail::sum_count<R>()>([&](auto q) {
+      constexpr Sum kSum = R::sums[q];
+      if constexpr ((kSum.passes >> P & 1) != 0 && kSum.over == decltype(over)::value) f(q);
+    });
+  };
+  // Columns first: they need not wait for the first thread.
+  if (n.view.matrix) {
+    for_sums(std::integral_constant<Over, Over::column>{}, [&](int q) { v.add_row_tiles(q); });
+  }
+  for_sums(std::integral_constant<Over, Over::tensor>{}, [&](int q) { v.add_tiles(q); });
   // Every row and column is one thread's throughout: blocks meet for sums alone.
   __syncthreads();
   R::template between<P>(v, job.coef);

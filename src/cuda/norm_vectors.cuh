@@ -13,11 +13,12 @@ class DeviceVectors {
  public:
   using Number = double;
 
-  __device__ DeviceVectors(const Tensor& tensor, const NormTensor& norm, const Share& share)
+  __device__ DeviceVectors(const Tensor& tensor, const NormTensor& norm, const Share& share,
+                           int pass)
       : t_(tensor),
         n_(norm),
         together_(norm.view.batches == 1),
-        team_(share.part, share.parts, norm.meetings),
+        team_(share.part, share.parts, norm.meetings + pass),
         first_(team_.first()),
         stride_(team_.stride()) {
     for (int i = 0; i < detail::kMaxTensorValues; ++i) values_[i] = n_.tensor_values[i];
@@ -90,12 +91,14 @@ class DeviceVectors {
     return together_ ? reduced(most, [](double x, double y) { return max(x, y); }) : most;
   }
 
+  // Every block of a team for itself: that is faster than to meet.
   __device__ void add_tiles(int q) {
     double sum = 0;
-    for (Index tile = first_; tile < n_.tiles; tile += stride_) {
+#pragma unroll 8
+    for (Index tile = threadIdx.x; tile < n_.tiles; tile += kThreads) {
       sum += n_.tile_sums[tile * detail::kMaxSums + q];
     }
-    totals_[q] = reduced(sum, [](double x, double y) { return x + y; });
+    totals_[q] = reduced_in_block(sum, [](double x, double y) { return x + y; });
   }
   // Tensors of many row tiles have several threads for each column.
   __device__ void add_row_tiles(int q) {
@@ -135,6 +138,7 @@ class DeviceVectors {
   template <class F>
   __device__ void strided(long long first, long long count, F f) {
     const long long step = together_ ? stride_ : 1;
+#pragma unroll 4
     for (long long i = together_ ? first_ : 0; i < count; i += step) f(first + i);
   }
   template <class F>
@@ -142,9 +146,9 @@ class DeviceVectors {
     strided(first, count, f);
     if (together_) __syncthreads();
   }
-  // Over the block, in an order that does not depend on timing; known to every thread.
+  // In an order that does not depend on timing; known to every thread.
   template <class Op>
-  __device__ double reduced(double value, Op op) {
+  __device__ double reduced_in_block(double value, Op op) {
     __shared__ double values[kThreads];
     __syncthreads();
     values[threadIdx.x] = value;
@@ -155,13 +159,21 @@ class DeviceVectors {
       }
     }
     __syncthreads();
-    if (team_.parts() == 1) return values[0];
+    return values[0];
+  }
+  template <class Op>
+  __device__ double reduced(double value, Op op) {
+    const double own = reduced_in_block(value, op);
+    if (team_.parts() == 1) return own;
     // In turns in one half and the other: no block is still reading the one that is written.
     double* sums = n_.left_sums + (turn_ ^= kMostParts);
-    if (threadIdx.x == 0) sums[team_.part()] = values[0];
+    if (threadIdx.x == 0) sums[team_.part()] = own;
     team_.meet();
-    double all = __ldcg(sums);
-    for (unsigned part = 1; part < team_.parts(); ++part) all = op(all, __ldcg(sums + part));
+    __shared__ double left[kMostParts];
+    if (threadIdx.x < team_.parts()) left[threadIdx.x] = __ldcg(sums + threadIdx.x);
+    __syncthreads();
+    double all = left[0];
+    for (unsigned part = 1; part < team_.parts(); ++part) all = op(all, left[part]);
     return all;
   }
 

@@ -81,9 +81,10 @@ void NormPlan::assign(int device, const Rule& rule, const std::vector<Slot>& slo
   }
   by_sides_ = std::any_of(rule.sums.begin(), rule.sums.end(),
                           [](const Sum& s) { return s.over != Over::tensor; });
-  meetings_.resize(device, slots.size());
-  wanted_.resize(device, detail::kMaxPasses);
-  for (size_t i = 0; i < slots.size(); ++i) host_[i].meetings = meetings_.data() + i;
+  marks_.resize(device, (1 + slots.size()) * detail::kMaxPasses);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    host_[i].meetings = marks_.data() + (1 + i) * detail::kMaxPasses;
+  }
   Places<double> numbers{nullptr};
   Places<float> narrow{nullptr};
   for (NormTensor& n : host_) place(rule, n, numbers, narrow);
@@ -100,6 +101,12 @@ Index NormPlan::tile_elements(size_t slot) const {
   return std::min<Index>(n.tile_rows, n.rows) * std::min<Index>(n.columns, kTileColumns);
 }
 
+void NormPlan::clear_marks(void* stream) const {
+  check(cudaMemsetAsync(marks_.data(), 0, marks_.size() * sizeof(unsigned),
+                        static_cast<cudaStream_t>(stream)),
+        "clearing marks");
+}
+
 unsigned NormPlan::parts(size_t slot) const {
   const View& v = host_[slot].view;
   if (!by_sides_ || !v.matrix || v.batches > 1) return 1;
@@ -107,19 +114,7 @@ unsigned NormPlan::parts(size_t slot) const {
   // blocks run side by side.
   const Index vectors = v.rows + v.columns;
   return static_cast<unsigned>(vectors < 16384 ? std::clamp<Index>(vectors / 1024, 1, 4)
-                                               : std::min<Index>(vectors / 2048, kMostParts));
-}
-
-void NormPlan::forget_wanted(void* stream) const {
-  check(cudaMemsetAsync(wanted_.data(), 0, wanted_.size() * sizeof(unsigned),
-                        static_cast<cudaStream_t>(stream)),
-        "forgetting which passes are wanted");
-}
-
-void NormPlan::forget_meetings(void* stream) const {
-  check(cudaMemsetAsync(meetings_.data(), 0, meetings_.size() * sizeof(unsigned),
-                        static_cast<cudaStream_t>(stream)),
-        "forgetting meetings of blocks");
+                                               : std::min<Index>(vectors / 1536, kMostParts));
 }
 
 }  // namespace gallop::cuda

@@ -21,7 +21,9 @@ class NormPlan {
               const std::vector<gallop::Group>& groups);
 
   const NormTensor* tensors() const { return tensors_.data(); }
-  unsigned* wanted() const { return wanted_.data(); }
+  unsigned* marks() const { return marks_.data(); }
+  void clear_marks(void* stream) const;
+  unsigned mark_count() const { return static_cast<unsigned>(marks_.size()); }
   const NormTensor& tensor(size_t slot) const { return host_[slot]; }
   unsigned tiles(size_t slot) const { return host_[slot].tiles; }
   Index tile_elements(size_t slot) const;  // of a whole one
@@ -29,10 +31,6 @@ class NormPlan {
   unsigned passes(size_t slot) const { return passes_[slot]; }
   // How many blocks are worth having between passes.
   unsigned parts(size_t slot) const;
-  // No pass is wanted yet.
-  void forget_wanted(void* stream) const;
-  // They have not met yet in the next launch.
-  void forget_meetings(void* stream) const;
 
  private:
   std::vector<NormTensor> host_;
@@ -40,8 +38,8 @@ class NormPlan {
   std::vector<int> variants_;
   Buffer<double> numbers_;
   Buffer<float> narrow_;
-  Buffer<unsigned> meetings_, wanted_;
-  bool by_sides_ = false;  // the rule has sums of rows or columns
+  Buffer<unsigned> marks_;  // which passes are wanted; how often blocks have met
+  bool by_sides_ = false;   // the rule has sums of rows or columns
   Buffer<NormTensor> tensors_;
 };
 

@@ -290,8 +290,7 @@ struct KernelTable {
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)();
 const RuleKernels* GALLOP_JOIN(kernels, GALLOP_RULE_ID)() {
   static const KernelTable<rules::GALLOP_RULE> table;
-  static const RuleKernels kernels{table.at, table.coefs, table.between,
-                                   table.look_at_bases};
+  static const RuleKernels kernels{table.at, table.coefs, table.between, table.look_at_bases};
   return &kernels;
 }
 

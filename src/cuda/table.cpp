@@ -50,13 +50,18 @@ void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigne
   }
 }
 
-// Small tiles come last: blocks end more nearly at the same time.
+// Small tiles come first and last, so that blocks end at nearly the same time in either direction.
 std::vector<size_t> in_order(std::vector<size_t> tensors, const NormPlan* plan) {
   if (plan == nullptr) return tensors;
   std::stable_sort(tensors.begin(), tensors.end(), [&](size_t a, size_t b) {
-    return plan->tile_elements(a) > plan->tile_elements(b);
+    return plan->tile_elements(a) < plan->tile_elements(b);
   });
-  return tensors;
+  std::vector<size_t> out;
+  for (size_t i = 0; i < tensors.size(); i += 2) out.push_back(tensors[i]);
+  for (size_t i = tensors.size() / 2 * 2; i-- > 0;) {
+    if (i % 2 == 1) out.push_back(tensors[i]);
+  }
+  return out;
 }
 
 }  // namespace

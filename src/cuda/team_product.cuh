@@ -27,7 +27,8 @@ __device__ void multiply(Team& team, Index m, Index n, Index k, Factor<T> a, Fac
   __shared__ T of_a[kDepth][kTile + 1], of_b[kDepth][kTile + 1];
   const int across = static_cast<int>(threadIdx.x) % (kTile / kAcross) * kAcross;
   const int down = static_cast<int>(threadIdx.x) / (kTile / kAcross) * kDown;
-  const Index tiles_across = (n + kTile - 1) / kTile, tiles = (m + kTile - 1) / kTile * tiles_across;
+  const Index tiles_across = (n + kTile - 1) / kTile,
+              tiles = (m + kTile - 1) / kTile * tiles_across;
   for (Index tile = team.part(); tile < tiles; tile += team.parts()) {
     const Index row = tile / tiles_across * kTile, column = tile % tiles_across * kTile;
     T sum[kDown][kAcross] = {};
@@ -35,8 +36,10 @@ __device__ void multiply(Team& team, Index m, Index n, Index k, Factor<T> a, Fac
       __syncthreads();
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
         // Neighbours read neighbours in memory.
-        const int ar = a.transposed ? i % kTile : i / kDepth, ak = a.transposed ? i / kTile : i % kDepth;
-        const int bc = b.transposed ? i / kDepth : i % kTile, bk = b.transposed ? i % kDepth : i / kTile;
+        const int ar = a.transposed ? i % kTile : i / kDepth,
+                  ak = a.transposed ? i / kTile : i % kDepth;
+        const int bc = b.transposed ? i / kDepth : i % kTile,
+                  bk = b.transposed ? i % kDepth : i / kTile;
         of_a[ak][ar] = row + ar < m && from + ak < k ? a.at(row + ar, from + ak) : T(0);
         of_b[bk][bc] = column + bc < n && from + bk < k ? b.at(from + bk, column + bc) : T(0);
       }

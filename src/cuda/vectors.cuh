@@ -15,16 +15,18 @@ template <class T, int V>
 using Wide = std::conditional_t<std::is_same_v<T, float>, float4,
                                 std::conditional_t<V * sizeof(T) % 16 == 0, uint4, uint2>>;
 
-template <class T, int V>
+// Kept: a later pass will read it again, and may find it in the cache.
+template <bool Kept = false, class T, int V>
 __device__ __forceinline__ void load(const void* base, int i, T (&out)[V]) {
+  const auto read = [](const auto* from) { return Kept ? __ldcg(from) : __ldcs(from); };
   const T* p = static_cast<const T*>(base) + i;
   if constexpr (V == 1) {
-    out[0] = __ldcs(p);
+    out[0] = read(p);
   } else {
     using W = Wide<T, V>;
 #pragma unroll
     for (int k = 0; k < static_cast<int>(V * sizeof(T) / sizeof(W)); ++k) {
-      reinterpret_cast<W*>(out)[k] = __ldcs(reinterpret_cast<const W*>(p) + k);
+      reinterpret_cast<W*>(out)[k] = read(reinterpret_cast<const W*>(p) + k);
     }
   }
 }
