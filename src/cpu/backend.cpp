@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +29,21 @@ int bytes_of(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 :
 
 Index elements(const Tensor& t, Index first_block, Index blocks) {
   return std::min(t.n - first_block * kBlock, blocks * kBlock);
+}
+
+// What the caches are likely to hold from one pass to the next. The last level may be shared with
+// others.
+Index cached_bytes(int threads) {
+  const Index second = std::max<Index>(sysconf(_SC_LEVEL2_CACHE_SIZE), Index{1} << 20);
+  return std::max<Index>(sysconf(_SC_LEVEL3_CACHE_SIZE) / 8, second * threads / 2);
+}
+
+Index bytes_of(const Tensor& t) {
+  Index bytes = bytes_of(t.param_storage) + bytes_of(t.grad_storage);
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if (t.present >> j & 1) bytes += bytes_of(t.state_storage[j]);
+  }
+  return bytes * t.n;
 }
 
 void* offset(void* p, Index bytes) { return p == nullptr ? p : static_cast<char*>(p) + bytes; }
@@ -211,9 +228,26 @@ void Backend::update_with_norms(std::span<const Job> jobs, bool zero_grad) {
   }
 }
 
-// Of a rule with norms: jobs that go through each pass together.
+// As many tensors go through all passes together as the caches hold.
+void Backend::update_in_groups(std::span<const Job> jobs, bool zero_grad) {
+  const Index most = cached_bytes(threads_);
+  while (!jobs.empty()) {
+    size_t count = 0;
+    Index bytes = 0;
+    do {
+      bytes += bytes_of(*jobs[count++].tensor);
+    } while (count < jobs.size() && bytes + bytes_of(*jobs[count].tensor) <= most);
+    update_with_norms(jobs.first(count), zero_grad);
+    jobs = jobs.subspan(count);
+  }
+}
+
+// Of a rule with norms: jobs that go through its stages together.
 void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad) {
-  if (mode == Mode::multi) return update_with_norms(jobs, zero_grad);
+  if (mode == Mode::multi) {
+    return rule_.stages != 0 ? update_with_norms(jobs, zero_grad)
+                             : update_in_groups(jobs, zero_grad);
+  }
   for (const Job& job : jobs) {
     if (mode == Mode::single) {
       update_with_norms({&job, 1}, zero_grad);

@@ -57,6 +57,7 @@ class Backend {
   template <class T>
   void pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
                         const UnfusedNumbers<T>& numbers);
+  void update_in_groups(std::span<const Job> jobs, bool zero_grad);
   void update_with_norms(std::span<const Job> jobs, bool zero_grad);
   template <class F>
   void for_each(std::span<const Job> jobs, F f);

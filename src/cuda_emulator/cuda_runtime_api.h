@@ -29,6 +29,10 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(4) ushort2 {
+  unsigned short x, y;
+};
+inline ushort2 make_ushort2(unsigned short x, unsigned short y) { return {x, y}; }
 struct alignas(8) uint2 {
   unsigned x, y;
 };
