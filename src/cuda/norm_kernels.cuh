@@ -475,10 +475,10 @@ __global__ void __launch_bounds__(kThreads, kBetweenPerSm)
     prepare<R, 0>(s, tensor, job);
   }
   DeviceVectors v(s.tensors[tensor], n, share, P);
-  const auto for_sums = [](auto over, auto f) {
+  const auto for_sums = []<Over O>(std::integral_constant<Over, O>, auto f) {
     for_indices<detail::sum_count<R>()>([&](auto q) {
       constexpr Sum kSum = R::sums[q];
-      if constexpr ((kSum.passes >> P & 1) != 0 && kSum.over == decltype(over)::value) f(q);
+      if constexpr ((kSum.passes >> P & 1) != 0 && kSum.over == O) f(q);
     });
   };
   // Columns first: they need not wait for the first thread.

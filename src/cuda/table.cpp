@@ -31,12 +31,13 @@ void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigne
       shares.push_back({static_cast<unsigned>(i), part, parts});
     }
   };
+  const auto parts_of = [&](size_t i) { return std::min(plan.parts(i), side_by_side); };
   launch.first_share = static_cast<unsigned>(shares.size());
   for (size_t i : tensors) share(i, 1);
   launch.first_of_teams = static_cast<unsigned>(shares.size());
   std::vector<unsigned>& teams = launch.in_teams;
   for (size_t i : tensors) {
-    const unsigned parts = plan.parts(i);
+    const unsigned parts = parts_of(i);
     if (parts == 1) continue;
     if (teams.empty() || teams.back() + parts > side_by_side) teams.push_back(0);
     teams.back() += parts;
@@ -44,7 +45,7 @@ void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigne
   }
   if (teams.empty()) return;
   for (size_t i : tensors) {
-    if (plan.parts(i) > 1) continue;
+    if (parts_of(i) > 1) continue;
     teams.back() < side_by_side ? ++teams.back() : ++launch.beside_teams;
     share(i, 1);
   }

@@ -200,7 +200,7 @@ class Multiprocessors {
     block_ = block;
     call_ = &call;
     next_ = 0;
-    at_work_ = kMultiprocessors;
+    at_work_ = kBlocksAtOnce;
     ++launches_;
     changed_.notify_all();
     changed_.wait(lock, [this] { return at_work_ == 0; });
@@ -208,7 +208,7 @@ class Multiprocessors {
 
  private:
   Multiprocessors() {
-    for (unsigned i = 0; i < kMultiprocessors; ++i) std::thread([this] { work(); }).detach();
+    for (unsigned i = 0; i < kBlocksAtOnce; ++i) std::thread([this] { work(); }).detach();
   }
   void work() {
     auto* block = new Block;

@@ -258,6 +258,6 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                         size_t, cudaStream_t stream) {
-  if (grid.x * grid.y * grid.z > kMultiprocessors) return cudaErrorCooperativeLaunchTooLarge;
+  if (grid.x * grid.y * grid.z > kBlocksAtOnce) return cudaErrorCooperativeLaunchTooLarge;
   return launch(kernel, grid, block, arguments, stream);
 }
