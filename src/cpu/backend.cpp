@@ -31,11 +31,10 @@ Index elements(const Tensor& t, Index first_block, Index blocks) {
   return std::min(t.n - first_block * kBlock, blocks * kBlock);
 }
 
-// What the caches are likely to hold from one pass to the next. The last level may be shared with
-// others.
+// What the threads' own caches hold from one pass to the next. Larger groups, for the last level,
+// were slower.
 Index cached_bytes(int threads) {
-  const Index second = std::max<Index>(sysconf(_SC_LEVEL2_CACHE_SIZE), Index{1} << 20);
-  return std::max<Index>(sysconf(_SC_LEVEL3_CACHE_SIZE) / 8, second * threads / 2);
+  return std::max<Index>(sysconf(_SC_LEVEL2_CACHE_SIZE), Index{1} << 20) * threads / 2;
 }
 
 Index bytes_of(const Tensor& t) {
