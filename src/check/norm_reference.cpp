@@ -73,9 +73,8 @@ struct Whole {
   }
   // Whether the pass is to be run, with its sums empty.
   bool begin(const Rule& rule, int pass) {
-    const Pass& p = rule.passes[at(pass)];
-    if (p.if_set >= 0 && tensor_values[at(p.if_set)].value == 0) return false;
-    if (p.if_zero >= 0 && tensor_values[at(p.if_zero)].value != 0) return false;
+    const auto number = [&](int i) { return tensor_values[at(i)].value; };
+    if (!is_wanted(rule.passes[at(pass)], number)) return false;
     for (size_t q = 0; q < rule.sums.size(); ++q) {
       if ((rule.sums[q].passes >> pass & 1) == 0) continue;
       totals[q] = Bounded::exact(0);

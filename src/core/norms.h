@@ -35,6 +35,12 @@ struct Pass {
   int if_set = -1, if_zero = -1;
 };
 
+// Whether a tensor's numbers let the pass be run.
+template <class F>
+GALLOP_FN bool is_wanted(const Pass& p, F number) {
+  return (p.if_set < 0 || number(p.if_set) != 0) && (p.if_zero < 0 || number(p.if_zero) == 0);
+}
+
 // What a rule is told of a tensor. inner: its role is not that of an embedding, a head, a norm or a
 // bias.
 struct Form {

@@ -178,10 +178,8 @@ template void Norms::spread(Over, int, size_t, double*) const;
 
 bool Norms::wants(const Job& job, int pass) const {
   if (job.tensor->n == 0 || (job.passes >> pass & 1) == 0) return false;
-  const Pass& p = rule_.passes[static_cast<size_t>(pass)];
-  const size_t index = job.tensor->index;
-  return (p.if_set < 0 || tensor_value(index, p.if_set) != 0) &&
-         (p.if_zero < 0 || tensor_value(index, p.if_zero) == 0);
+  return is_wanted(rule_.passes[static_cast<size_t>(pass)],
+                   [&](int i) { return tensor_value(job.tensor->index, i); });
 }
 
 double Norms::tensor_value(size_t tensor, int value) const {

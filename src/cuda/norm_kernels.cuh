@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The kernels of one rule with norms: its passes, and what comes between them.
+// The kernels of one rule with norms: its passes.
 #pragma once
 
 #include "cuda/coefs.cuh"
 #include "cuda/norm_data.h"
-#include "cuda/norm_vectors.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
@@ -384,12 +383,10 @@ __device__ __forceinline__ void update_tile(
 template <class R, int P>
 inline constexpr bool kDecided = R::passes[P].if_set >= 0 || R::passes[P].if_zero >= 0;
 
-// Whether the tensor's numbers let pass P be run.
 template <class R, int P>
-__device__ __forceinline__ bool is_wanted(const NormTensor& n) {
+__device__ __forceinline__ bool is_wanted_by(const NormTensor& n) {
   constexpr Pass kPass = R::passes[P];
-  if (kPass.if_set >= 0 && n.tensor_values[kPass.if_set >= 0 ? kPass.if_set : 0] == 0) return false;
-  return kPass.if_zero < 0 || n.tensor_values[kPass.if_zero >= 0 ? kPass.if_zero : 0] == 0;
+  return is_wanted(kPass, [&](int i) { return n.tensor_values[i]; });
 }
 
 template <class R, int P, unsigned Variant, Path A>
@@ -414,7 +411,7 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4)
     }
     const Chunk chunk = s.chunks[ns.backward ? s.first_chunk + s.last_chunk - 1 - c : c];
     void* grad = s.grads[chunk.tensor];
-    if (grad != nullptr && is_wanted<R, P>(ns.norms[chunk.tensor])) {
+    if (grad != nullptr && is_wanted_by<R, P>(ns.norms[chunk.tensor])) {
       const unsigned its_group = s.tensors[chunk.tensor].group;
       const long long own = s.progress[chunk.tensor].steps;
       if (kHasScalars<R> || its_group != group || own != steps) {
@@ -448,74 +445,6 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4)
   } else if (s.finish && threadIdx.x == 0) {
     ++s.control->skipped;
   }
-}
-
-// f(integral constant) for 0 to N - 1: a rule's tables are for the compiler alone.
-template <int N, int I = 0, class F>
-__device__ __forceinline__ void for_indices(F f) {
-  if constexpr (I < N) {
-    f(std::integral_constant<int, I>{});
-    for_indices<N, I + 1>(f);
-  }
-}
-
-// One block for each share.
-template <class R, int P>
-__global__ void __launch_bounds__(kThreads, kBetweenPerSm)
-    between_passes(const __grid_constant__ NormStep ns) {
-  const Step& s = ns.step;
-  const Share share = ns.shares[blockIdx.x];
-  const unsigned tensor = share.tensor;
-  const NormTensor& n = ns.norms[tensor];
-  if (kDecided<R, P> && (ns.wanted[P] == 0 || !is_wanted<R, P>(n))) return;
-  if (is_skipped(s) || s.grads[tensor] == nullptr || n.tiles == 0) return;
-  __shared__ Job<R, double> job;
-  if (threadIdx.x == 0) {
-    job.group = ~0u;
-    prepare<R, 0>(s, tensor, job);
-  }
-  DeviceVectors v(s.tensors[tensor], n, share, P);
-  const auto for_sums = []<Over O>(std::integral_constant<Over, O>, auto f) {
-    for_indices<detail::sum_count<R>()>([&](auto q) {
-      constexpr Sum kSum = R::sums[q];
-      if constexpr ((kSum.passes >> P & 1) != 0 && kSum.over == O) f(q);
-    });
-  };
-  // Columns first: they need not wait for the first thread.
-  if (n.view.matrix) {
-    for_sums(std::integral_constant<Over, Over::column>{}, [&](int q) { v.add_row_tiles(q); });
-  }
-  for_sums(std::integral_constant<Over, Over::tensor>{}, [&](int q) { v.add_tiles(q); });
-  // Every row and column is one thread's throughout: blocks meet for sums alone.
-  __syncthreads();
-  R::template between<P>(v, job.coef);
-  __syncthreads();
-  v.store_tensor_values();
-  if (v.is_first()) {
-    for_indices<detail::pass_count<R>()>([&](auto later) {
-      constexpr Pass kLater = R::passes[later];
-      if constexpr (kLater.if_set >= 0) {
-        if (v.tensor(kLater.if_set) != 0) ns.wanted[later] = 1;
-      }
-      if constexpr (kLater.if_zero >= 0) {
-        if (v.tensor(kLater.if_zero) == 0) ns.wanted[later] = 1;
-      }
-    });
-  }
-}
-
-// What the step will do with the bases of every member, before any of its passes.
-template <class R>
-__global__ void look_at_bases(const __grid_constant__ NormStep ns, int* out) {
-  const Step& s = ns.step;
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= s.member_count) return;
-  const unsigned tensor = s.members[i];
-  out[i] = kStepSkipped;
-  if (is_skipped(s) || s.grads[tensor] == nullptr) return;
-  typename R::Hyper h;
-  memcpy(&h, s.groups[s.tensors[tensor].group].hyper, sizeof h);
-  out[i] = static_cast<int>(R::bases(h, clock_of<R>(s, tensor, 0)));
 }
 
 }  // namespace

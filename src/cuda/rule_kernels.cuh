@@ -5,7 +5,7 @@
 
 #include "cuda/coefs.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/norm_kernels.cuh"
+#include "cuda/norm_between.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
