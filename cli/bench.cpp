@@ -52,8 +52,10 @@ bench::StepContender contender(const State& s, const std::string& optimizer,
   c.hyper = s.hyper.of(optimizer);
   c.bare = mode == "bare";
   c.mode = c.bare ? Mode::multi : parse_mode(mode);
-  c.formats = {parse_dtype(param), parse_dtype(grad), Rounding::nearest, parse_state_format(state),
+  c.formats = {parse_dtype(param), parse_dtype(grad), Rounding::nearest, StateFormat::f32,
                parse_rounding(s.state_rounding)};
+  c.state = parse_state_policy(state);
+  c.state_text = state;
   c.grad_scale = s.grad_scale;
   c.zero_grad = s.zero_grad;
   if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
@@ -65,12 +67,25 @@ bench::StepContender contender(const State& s, const std::string& optimizer,
   return c;
 }
 
+// Formats separated by commas, or one policy, which has commas of its own.
+std::vector<std::string> state_list(const std::vector<std::string>& given) {
+  std::vector<std::string> out;
+  for (std::string text : given) {
+    while (text.find('=') == std::string::npos && text.find(',') != std::string::npos) {
+      out.push_back(text.substr(0, text.find(',')));
+      text = text.substr(text.find(',') + 1);
+    }
+    out.push_back(text);
+  }
+  return out;
+}
+
 std::vector<bench::StepContender> contenders(const State& s) {
   std::vector<bench::StepContender> out;
   for (const std::string& optimizer : s.optimizers) {
     for (const std::string& param : s.params) {
       for (const std::string& grad : s.grads.empty() ? std::vector{param} : s.grads) {
-        for (const std::string& state : s.states) {
+        for (const std::string& state : state_list(s.states)) {
           for (const std::string& mode : s.modes) {
             bench::StepContender c = contender(s, optimizer, param, grad, state, mode);
             for (const std::string& rounding : s.roundings) {
@@ -225,8 +240,10 @@ void add_step(CLI::App& bench) {
       ->capture_default_str();
   step->add_option("--grad", s->grads, "Gradients, the same names; default: as the parameters")
       ->delimiter(',');
-  step->add_option("--state", s->states, "Optimizer state: fp32, bf16")
-      ->delimiter(',')
+  step->add_option(
+          "--state", s->states,
+          "Optimizer state: fp32, bf16, 8bit, 8bit-bnb, 4bit, fp8, hybrid; or a policy, such "
+          "as 'norm=fp32,size<4096=fp32,8bit' (see gallop list --policy)")
       ->capture_default_str();
   step->add_option("--rounding", s->roundings,
                    "Of 16-bit parameters: nearest, stochastic, master, remainder")

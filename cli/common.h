@@ -46,5 +46,6 @@ void add_list(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app);
 void add_suite(CLI::App& app);
+void add_convert(CLI::App& app);
 
 }  // namespace gallop::cli

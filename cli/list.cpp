@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/common.h"
+#include "cli/list_policy.h"
 #include "gallop/rules.h"
 #include "optimizer/rule.h"
 
@@ -16,17 +17,19 @@ struct Format {
 };
 constexpr Format kFormats[] = {{DType::f32, StateFormat::f32, "bytes_fp32"},
                                {DType::f32, StateFormat::bf16, "bytes_fp32_state_bf16"},
+                               {DType::f32, StateFormat::q8, "bytes_fp32_state_8bit"},
                                {DType::bf16, StateFormat::f32, "bytes_bf16"},
-                               {DType::bf16, StateFormat::bf16, "bytes_bf16_state_bf16"}};
+                               {DType::bf16, StateFormat::bf16, "bytes_bf16_state_bf16"},
+                               {DType::bf16, StateFormat::q8, "bytes_bf16_state_8bit"}};
 
-// Bytes moved per element and step, counted by an optimizer over a matrix of one made-up element.
-int64_t bytes_per_element(const std::string& rule, const Format& f) {
+// Bytes moved per element and step, counted by an optimizer over a made-up matrix of one block.
+double bytes_per_element(const std::string& rule, const Format& f) {
   Optimizer o(rule, {});
   GroupOptions group;
-  group.state = f.state;
+  group.state = StatePolicy::all(f.state);
   double element = 0;
-  o.add_group({{"p", {1, 1}, &element, nullptr, f.param, f.param, Role::other}}, group);
-  return o.bytes_per_step();
+  o.add_group({{"p", {1, 256}, &element, nullptr, f.param, f.param, Role::other}}, group);
+  return static_cast<double>(o.bytes_per_step()) / 256;
 }
 
 std::string default_text(const KnobInfo& k) {
@@ -54,11 +57,12 @@ lab::Table overview() {
     row.set("formula", info.formula);
     table.rows.push_back(std::move(row));
   }
-  table.columns = {"optimizer", "about", "states", "bytes_fp32", "bytes_bf16"};
+  table.columns = {"optimizer", "about", "states", "bytes_fp32", "bytes_fp32_state_8bit",
+                   "bytes_bf16"};
   table.notes = {
       "bytes: read and written per parameter and step with fp32 or bf16 parameters and "
-      "gradients, fp32 state",
-      "gallop list NAME shows one in full"};
+      "gradients; fp32 state unless another is named",
+      "gallop list NAME shows one in full, gallop list --policy hybrid what quantised state saves"};
   return table;
 }
 
@@ -96,7 +100,7 @@ lab::Table in_full(const std::string& name) {
     table.notes.push_back(fmt::format("entries: {}", fmt::join(info.entries, ", ")));
   }
   for (const Format& f : kFormats) {
-    table.notes.push_back(fmt::format("{} {}, state {}: {} bytes per parameter and step",
+    table.notes.push_back(fmt::format("{} {}, state {}: {:.4g} bytes per parameter and step",
                                       to_string(f.param), "parameters and gradients",
                                       to_string(f.state), bytes_per_element(name, f)));
   }
@@ -113,14 +117,31 @@ lab::Table in_full(const std::string& name) {
 void add_list(CLI::App& app) {
   struct State {
     Output output;
-    std::string name;
+    std::string name, policy, shapes = "gpt2:12x768";
   };
-  auto state = std::make_shared<State>();
+  auto s = std::make_shared<State>();
   CLI::App* list = app.add_subcommand("list", "The optimizers: states, bytes, defaults, formula");
-  list->add_option("optimizer", state->name, "Show this one in full");
-  state->output.add_to(*list);
-  list->callback(
-      [state] { state->output.emit(state->name.empty() ? overview() : in_full(state->name)); });
+  list->add_option("optimizer,--optimizer", s->name,
+                   "Show this one in full; with --policy, the one to choose for (default adamw)");
+  CLI::Option* policy = list->add_option(
+      "--policy", s->policy,
+      "Show which state format each parameter of a model has, and what that saves: fp32, bf16, "
+      "8bit, 8bit-bnb, 4bit, fp8; hybrid; or CONDITION[&CONDITION...]=FORMAT,...,FORMAT with "
+      "conditions such as norm, embedding, size<4096, dims>=2, 'h.*.bias'");
+  list->add_option("--shapes", s->shapes,
+                   "With --policy: gpt2:LAYERSxWIDTH, or a file with a line 'name 768x3072 [ROLE]' "
+                   "for each tensor")
+      ->needs(policy)
+      ->capture_default_str();
+  s->output.add_to(*list);
+  list->callback([s, policy] {
+    if (policy->count() == 0) {
+      s->output.emit(s->name.empty() ? overview() : in_full(s->name));
+    } else {
+      s->output.emit(policy_table(s->policy, bench::parse_shapes(s->shapes),
+                                  s->name.empty() ? "adamw" : s->name));
+    }
+  });
 }
 
 }  // namespace gallop::cli

@@ -22,6 +22,7 @@ int run_cli(int argc, char** argv) {
     cli::add_check(app, exit_code);
     cli::add_bench(app);
     cli::add_suite(app);
+    cli::add_convert(app);
     if (argc == 1) {
       fmt::print("{}", app.help());
       return 2;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gallop/policy.h"
 #include "gallop/rules.h"
 #include "gallop/scaler.h"
 #include "gallop/schedule.h"
@@ -35,8 +36,9 @@ struct GroupOptions {
   Schedule schedule;
   bool maximize = false;
   Rounding rounding = Rounding::nearest;  // of 16-bit parameters
-  StateFormat state = StateFormat::f32;
-  // A bf16 average with beta 0.999 can never fall when rounded to nearest, hence the default.
+  StatePolicy state = StateFormat::f32;   // by parameter; or one format for all
+  // Of bf16 state. An average with beta 0.999 can never fall when rounded to nearest, hence the
+  // default.
   Rounding state_rounding = Rounding::stochastic;
 };
 
@@ -75,8 +77,13 @@ struct StepArgs {
 struct StateView {
   std::string name;
   void* data;
-  DType dtype;
-  int64_t size;
+  DType dtype;   // fp32, bf16 or fp64; of quantised state: what it stands for, fp32
+  int64_t size;  // elements
+  int64_t bytes;
+  StateFormat format = StateFormat::f32;
+  bool nonneg = false;      // quantised without a sign
+  float* scales = nullptr;  // of quantised state, one for every `block` elements
+  int64_t block = 0;
 };
 
 class Optimizer {
@@ -132,10 +139,16 @@ class Optimizer {
   const Param& param(size_t i) const;
   size_t group_of(size_t param) const;
   std::vector<StateView> states(size_t param) const;
+  StateFormat state_format(size_t param) const;  // what the policy chose
+  // A state as fp32, whatever its format; waits for a GPU. Throws when there is none of that name.
+  std::vector<float> state_values(size_t param, std::string_view state) const;
   const void* low_bits(size_t param) const;  // fp32 master or 16-bit remainder, else null
-  // The next three wait for a GPU.
+  // The next four wait for a GPU.
   int64_t steps(size_t param) const;  // updates this parameter has had
   int64_t skipped() const;
+  // Elements whose quantised state was not finite and became zero, for a NaN or Inf in the
+  // gradient, counted in every step; the others of their block are not affected.
+  int64_t not_finite() const;
   double grad_norm() const;      // of the last step that needed it, before clipping; else 0
   std::string_view isa() const;  // instruction set of the kernels in use
   // Bytes a step reads and writes when every tensor is touched once and has a gradient.

@@ -17,7 +17,15 @@ enum class Rounding {
   remainder,   // bf16 only: 16 more bits beside it; together exactly the fp32 value
 };
 
-enum class StateFormat { f32, bf16 };
+enum class StateFormat {
+  f32,
+  bf16,
+  // In blocks that share an fp32 scale, 256 elements (4 bits: 128):
+  q8,    // gallop's own
+  bnb8,  // as bitsandbytes'
+  q4,
+  fp8,  // e4m3
+};
 
 enum class Mode {
   unfused,  // one pass over memory per arithmetic operation, one tensor at a time

@@ -116,7 +116,7 @@ GroupOptions group_options(const StepContender& c) {
   GroupOptions g;
   g.hyper = c.hyper;
   g.rounding = c.formats.rounding;
-  g.state = c.formats.state;
+  g.state = c.state;
   g.state_rounding = c.formats.state_rounding;
   return g;
 }
@@ -149,7 +149,7 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
   row.set("shapes", bench.shapes.label).set("tensors", bench.shapes.shapes.size());
   row.set("elements", bench.shapes.elements());
   row.set("param", to_string(c.formats.param)).set("grad", to_string(c.formats.grad));
-  row.set("rounding", to_string(c.formats.rounding)).set("state", to_string(c.formats.state));
+  row.set("rounding", to_string(c.formats.rounding)).set("state", c.state_name());
   row.set("clip_norm", c.clip_norm).set("grad_scale", c.grad_scale);
   row.set("device", to_string(bench.device)).set("isa", o.isa()).set("threads", bench.threads);
   row.set("median_ms", m.summary.median * 1e3).set("p5_ms", m.summary.p5 * 1e3);
@@ -173,8 +173,9 @@ void check_contender(const StepContender& c, size_t tensors, int threads, Device
   for (size_t i = 0; i < std::clamp<size_t>(tensors, 2, 8); ++i) {
     // In turns a vector and a matrix: rules may treat them apart.
     const bool matrix = i % 2 == 1;
-    const auto n = static_cast<int64_t>(matrix ? 17 * (240 + 16 * i) : 4099 + 257 * i);
-    const std::vector<int64_t> shape = matrix ? std::vector{n / 17, int64_t{17}} : std::vector{n};
+    const int64_t columns = !matrix ? 1 : i % 4 == 1 ? 17 : kBlock;
+    const auto n = static_cast<int64_t>(matrix ? columns * (240 + 16 * i) : 4099 + 257 * i);
+    const std::vector<int64_t> shape = matrix ? std::vector{n / columns, columns} : std::vector{n};
     params.emplace_back(c.formats.param, n, false, device).fill_normal(i, 1);
     grads.emplace_back(c.formats.grad, n, false, device);
     references.emplace_back(rule, c.formats, hyper);

@@ -19,8 +19,11 @@ struct StepContender {
   std::string optimizer;
   Hyper hyper;
   Mode mode = Mode::multi;
+  // Its state's format is not looked at: see `state`.
   check::Formats formats{DType::f32, DType::f32, Rounding::nearest, StateFormat::f32,
                          Rounding::stochastic};
+  StatePolicy state = StateFormat::f32;
+  std::string state_text = {};  // what it was asked for as; empty: the policy
   double clip_norm = 0;
   double grad_scale = 1;  // gradients are this many times larger, and unscaled in the step
   bool zero_grad = false;
@@ -28,6 +31,7 @@ struct StepContender {
   // is measured against. Plain fp32 only.
   bool bare = false;
 
+  std::string state_name() const { return state_text.empty() ? to_string(state) : state_text; }
   std::string_view mode_name() const { return bare ? "bare" : to_string(mode); }
 };
 

@@ -127,12 +127,14 @@ void Buffer::fill_normal(uint64_t seed, double scale) {
   }
 }
 
-bool Buffer::guards_intact() const {
+std::optional<int64_t> Buffer::broken_guard() const {
   const std::byte* begin = bytes_.get();
   const std::byte* first = begin + offset_;
   const std::byte* last = first + static_cast<size_t>(n_) * size_of(type_);
-  const auto intact = [](std::byte b) { return b == kGuardByte; };
-  return std::all_of(begin, first, intact) && std::all_of(last, begin + size_, intact);
+  for (const std::byte* b = begin; b < begin + size_; b = b + 1 == first ? last : b + 1) {
+    if (*b != kGuardByte) return b - first;
+  }
+  return std::nullopt;
 }
 
 }  // namespace gallop::check

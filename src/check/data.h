@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "gallop/optimizer.h"
 #include "gallop/types.h"
 
 namespace gallop::check {
@@ -15,6 +17,12 @@ void write_element(void* data, DType type, int64_t i, double value);  // rounds 
 
 // Half the distance between neighbours of `type` around x; twice that bounds stochastic rounding.
 double half_spacing(DType type, double x);
+
+// An element of a state in any format, by its definition, in double.
+double read_state(const StateView& v, int64_t i);
+// How far a value in [-scale, scale] may be from what is stored of it, in a format that shares
+// scales.
+double stored_within(StateFormat format, bool nonneg, double x, double scale);
 
 // Elements of one dtype where the device reaches them; unaligned: starts one element past a 64-byte
 // boundary.
@@ -34,7 +42,9 @@ class Buffer {
   // Normally distributed values times scale, the same for the same seed in every format but for
   // rounding. The bytes around the elements are checked by guards_intact.
   void fill_normal(uint64_t seed, double scale);
-  bool guards_intact() const;
+  bool guards_intact() const { return !broken_guard(); }
+  // The first byte around the elements that was written to, counted from the first element.
+  std::optional<int64_t> broken_guard() const;
 
  private:
   DType type_ = DType::f32;

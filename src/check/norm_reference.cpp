@@ -2,6 +2,7 @@
 // The reference of rules with norms: every pass over all elements, sums and what is made of them,
 // with bounds.
 #include <algorithm>
+#include <cmath>
 
 #include "check/data.h"
 #include "check/matrix_reference.h"
@@ -110,6 +111,22 @@ struct Whole {
   }
 };
 
+// Later passes read what was stored in blocks that share a scale.
+void add_storing(const StateView& v, Numbers& all, size_t width, size_t j) {
+  for (int64_t first = 0; first < v.size; first += v.block) {
+    const int64_t last = std::min(first + v.block, v.size);
+    double scale = 0;
+    for (int64_t i = first; i < last; ++i) {
+      scale = std::max(scale, std::abs(all[at(i) * width + 1 + j].value));
+    }
+    for (int64_t i = first; i < last; ++i) {
+      Bounded& x = all[at(i) * width + 1 + j];
+      const double reach = std::abs(x.value) + x.error * 0x1p-24;
+      x.error += stored_within(v.format, v.nonneg, std::copysign(reach, x.value), scale) / 0x1p-24;
+    }
+  }
+}
+
 // What a stage makes of the planes among `all` and of the squares; they come out exact, and are
 // judged as a whole.
 void run_stage(const Rule& rule, int pass, Whole& whole, const std::vector<double>& hyper,
@@ -153,14 +170,14 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
   const bool wide = formats_.param == DType::f64;
 
   Numbers all(at(n) * width, Bounded::exact(0));
-  std::vector<DType> types(width, DType::f32);
+  std::vector<StateView> stored(width);
   for (const StateView& v : optimizer.states(param)) {
     for (size_t j = 0; j + 1 < width; ++j) {
       if (rule_.info.states[j].name != v.name) continue;
-      types[1 + j] = v.dtype;
+      stored[1 + j] = v;
       for (int64_t i = 0; i < v.size; ++i) {
         Bounded& to = has_values(j) ? all[at(i) * width + 1 + j] : whole.vectors[j][at(i)];
-        to = Bounded::exact(read_element(v.data, v.dtype, i));
+        to = state_before(v, i);
       }
     }
   }
@@ -183,7 +200,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
       for (size_t j = 0; j + 1 < width; ++j) {
         if ((info.writes >> j & 1) == 0) continue;
         element[1 + j] = copy[1 + j];
-        if (types[1 + j] != DType::bf16 || rule_.is_last(active, pass)) continue;
+        if (stored[1 + j].dtype != DType::bf16 || rule_.is_last(active, pass)) continue;
         // Later passes read what was stored.
         const bool random = formats_.state_rounding == Rounding::stochastic;
         element[1 + j].error +=
@@ -195,6 +212,10 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
     if (rule_.adds_up(pass)) {
       const InDouble numbers_are(wide);
       whole.between(rule_, pass, coef);
+    }
+    for (size_t j = 0; j + 1 < width && !rule_.is_last(active, pass); ++j) {
+      const bool written = (info.writes >> j & 1) != 0;
+      if (written && stored[1 + j].block != 0) add_storing(stored[1 + j], all, width, j);
     }
     if ((rule_.stages >> pass & 1) != 0 && whole.view.matrix) {
       run_stage(rule_, pass, whole, hyper_, clock_, all, width);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "check/data.h"
@@ -35,6 +36,13 @@ double from_orthonormal(const StateView& v) {
 }
 
 }  // namespace
+
+Bounded Reference::state_before(const StateView& v, int64_t i) {
+  const double value = read_state(v, i);
+  // A code is turned into its value in fp32, by a few roundings.
+  constexpr double kRoundings = 8;
+  return v.block == 0 ? Bounded::exact(value) : Bounded(value, kRoundings * std::abs(value));
+}
 
 Reference::Reference(const Rule& rule, const Formats& formats, std::vector<double> hyper)
     : rule_(rule),
@@ -82,6 +90,7 @@ void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_
   double coef[detail::kMaxCoefs];
   std::vector<double> scalars = scalars_;
   rule_.coef(hyper_.data(), clock, scalars.data(), coef);
+  writes_ = rule_.passes.empty() ? rule_.entries[static_cast<size_t>(entry)].writes : ~0u;
   if (!rule_.passes.empty()) return expect_norms(coef, optimizer, param, grad);
   const auto views = optimizer.states(param);
   for (int64_t i = 0; i < n; i = next_judged(i, n)) {
@@ -89,12 +98,19 @@ void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_
     Bounded* at = wanted_.data() + wanted_.size() - width;
     at[0] = Bounded::exact(value_before(optimizer, param, i));
     size_t view = 0;
+    bool resets = false;
     for (size_t j = 0; j + 1 < width; ++j) {
       if (!(present_ >> j & 1)) continue;
       const StateView& v = views[view++];
-      at[1 + j] = Bounded::exact(read_element(v.data, v.dtype, i));
+      at[1 + j] = state_before(v, i);
+      resets = resets || v.format == StateFormat::bnb8;
     }
     const Bounded g = Bounded::exact(read_element(grad, p.grad_dtype, i));
+    if (resets && rule_.entries[static_cast<size_t>(entry)].grad && !std::isfinite(g.value)) {
+      // As bitsandbytes: the parameter stays, and its states begin anew.
+      std::fill(at + 1, at + width, Bounded::exact(0));
+      continue;
+    }
     rule_.reference(entry, at, g, at + 1, coef);
   }
 }
@@ -115,6 +131,38 @@ double Reference::bound(const Bounded& want, DType type, bool stochastic) const 
   // An fp64 reference rounds like the kernel it judges, so both errors count.
   const double both = formats_.param == DType::f64 ? 2 : 1;
   return kSlack * both * want.error * roundoff(formats_.param) + stored + 0x1p-149;
+}
+
+double Reference::judge_quantised(double got, const Bounded& want, const StateView& v,
+                                  int64_t i) const {
+  // What cannot be stored beside others becomes zero.
+  if (!std::isfinite(want.value)) return got == 0 ? 0 : kInfinity;
+  if (!std::isfinite(want.error)) return 0;
+  const double scale = v.scales[i / v.block];
+  const double allowed = bound(want, DType::f32, false);
+  // Codes are wider apart the larger a value is.
+  const double reach = std::abs(want.value) + want.error * roundoff(formats_.param);
+  const double within = stored_within(v.format, v.nonneg, std::copysign(reach, want.value), scale);
+  const double error = std::abs(got - want.value);
+  return std::isnan(error) ? kInfinity : error / (allowed + within);
+}
+
+double Reference::worst_scale(const StateView& v, size_t j) const {
+  const size_t width = 1 + rule_.info.states.size();
+  if (v.size > kAllJudged) return 0;
+  double worst = 0;
+  for (int64_t first = 0; first < v.size; first += v.block) {
+    double most = 0, allowed = 0x1p-126;
+    for (int64_t i = first; i < std::min(first + v.block, v.size); ++i) {
+      const Bounded& want = wanted_[static_cast<size_t>(i) * width + 1 + j];
+      if (!std::isfinite(want.value)) continue;
+      if (!std::isfinite(want.error)) return 0;
+      most = std::max(most, std::abs(want.value));
+      allowed = std::max(allowed, bound(want, DType::f32, false));
+    }
+    worst = std::max(worst, std::abs(v.scales[first / v.block] - most) / allowed);
+  }
+  return std::isnan(worst) ? kInfinity : worst;
 }
 
 double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
@@ -161,9 +209,20 @@ double Reference::worst_after_step(const Optimizer& optimizer, size_t param,
       if (views[view].name != rule_.info.states[j].name) continue;
       const StateView& v = views[view++];
       if (!has_values(j) || after_stage(j)) continue;
-      const double state = read_element(v.data, v.dtype, element);
+      const double state = read_state(v, element);
+      if (v.block != 0) {
+        note(judge_quantised(state, want[1 + j], v, element), v.name, element, state,
+             want[1 + j].value);
+        continue;
+      }
       const bool random = v.dtype == DType::bf16 && formats_.state_rounding == Rounding::stochastic;
       note(judge(state, want[1 + j], v.dtype, random), v.name, element, state, want[1 + j].value);
+    }
+  }
+  for (const StateView& v : views) {
+    for (size_t j = 0; v.block != 0 && j + 1 < width; ++j) {
+      if (v.name != rule_.info.states[j].name || after_stage(j) || !(writes_ >> j & 1)) continue;
+      note(worst_scale(v, j), v.name + ": a scale", 0, 0, 0);
     }
   }
   if (judged_whole_) {
@@ -219,7 +278,7 @@ double Reference::judge_whole(const StateView& v, size_t j, double share) const 
   for (int64_t i = 0; i < v.size; want += width) {
     const double value =
         has_values(j) ? want[1 + j].value : wanted_vectors_[j][static_cast<size_t>(i)].value;
-    error += std::pow(std::abs(read_element(v.data, v.dtype, i)) - std::abs(value), 2);
+    error += std::pow(std::abs(read_state(v, i)) - std::abs(value), 2);
     norm += value * value;
     i = has_values(j) ? next_judged(i, v.size) : i + 1;
   }

@@ -39,8 +39,12 @@ class Reference {
   bool has_values(size_t j) const;   // state j has one value per element
   bool after_stage(size_t j) const;  // state j comes of products of matrices
   static int64_t next_judged(int64_t i, int64_t n);
+  static Bounded state_before(const StateView& v, int64_t i);
   double value_before(const Optimizer& o, size_t param, int64_t i) const;
   double judge(double got, const Bounded& want, DType type, bool stochastic) const;
+  double judge_quantised(double got, const Bounded& want, const StateView& v, int64_t i) const;
+  // Where all elements are judged: the scales of a state must be the largest of its blocks.
+  double worst_scale(const StateView& v, size_t j) const;
   // The same for all of a state that comes of products, which may be off by `share` of its norm.
   double judge_whole(const StateView& v, size_t j, double share) const;
   // How far an element may be from what is wanted.
@@ -52,6 +56,7 @@ class Reference {
   unsigned present_;
   Clock clock_{1, true, 1};
   std::vector<double> scalars_;
+  unsigned writes_ = ~0u;        // of the entry that was last foretold
   std::vector<Bounded> wanted_;  // per judged element: the parameter, then the states
   std::vector<std::vector<Bounded>> wanted_vectors_;  // by state: those per row or column
   // After products of matrices, the parameter's change is judged by its norm: errors of the early

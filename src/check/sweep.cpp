@@ -88,6 +88,7 @@ std::vector<Dims> shapes_of(const Rule& rule, int64_t n) {
   out.push_back({n / kSide, kSide});
   if (n > 100000) return out;
   out.push_back({kSide, n / kSide});
+  if (n >= 2 * kBlock) out.push_back({n / kBlock, kBlock});  // states that share scales
   out.push_back({3, n / kSide / 3, kSide});
   return out;
 }
@@ -111,7 +112,7 @@ void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unalig
   GroupOptions group;
   group.hyper = v.hyper;
   group.rounding = f.rounding;
-  group.state = f.state;
+  group.state = StatePolicy::all(f.state);
   group.state_rounding = f.state_rounding;
   const Role role = shape.size() < 2 ? Role::bias : Role::hidden;
   optimizer.add_group({{"p", shape, param.data(), grad.data(), f.param, f.grad, role}}, group);
@@ -152,10 +153,15 @@ void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unalig
     wait_for(device);
     judge(v.rule->entries[e].name);
   }
-  if (!(param.guards_intact() && grad.guards_intact()) && verdict.failure.empty()) {
-    verdict.failure = where + ": wrote outside its memory";
+  const auto check_guards = [&](const Buffer& b, const char* what) {
+    const std::optional<int64_t> at = b.broken_guard();
+    if (!at || !verdict.failure.empty()) return;
+    verdict.failure =
+        fmt::format("{}: wrote outside its memory, at byte {} of the {}", where, *at, what);
     verdict.worst = kInfinity;
-  }
+  };
+  check_guards(param, "parameter");
+  check_guards(grad, "gradient");
   ++verdict.cases;
 }
 
@@ -254,6 +260,16 @@ std::vector<Formats> all_formats() {
       for (const auto& [state, state_rounding] : states) {
         out.push_back({param, grad, rounding, state, state_rounding});
       }
+    }
+  }
+  // Formats that share scales take turns at the others.
+  size_t turn = 0;
+  for (StateFormat state :
+       {StateFormat::q8, StateFormat::bnb8, StateFormat::q4, StateFormat::fp8}) {
+    const DType grads[] = {DType::f32, DType::bf16, DType::f16};
+    for (size_t i = 0; i < params.size(); i += 2, ++turn) {
+      const auto& [param, rounding] = params[(i + (i > 0 ? turn : 0)) % params.size()];
+      out.push_back({param, grads[turn % 3], rounding, state, nearest});
     }
   }
   return out;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <new>
 
+#include "core/quantise.h"
 #include "cpu/isa.h"
 #include "cpu/thread_pool.h"
 #include "cpu/walk.h"
@@ -25,7 +26,8 @@ constexpr Index kSumBlocks = 64;
 
 Index blocks_of(Index n) { return (n + kBlock - 1) / kBlock; }
 
-int bytes_of(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2; }
+// Of an element of a parameter or gradient.
+Index bytes_of(Storage s) { return bytes_for(s, 1); }
 
 Index elements(const Tensor& t, Index first_block, Index blocks) {
   return std::min(t.n - first_block * kBlock, blocks * kBlock);
@@ -38,11 +40,11 @@ Index cached_bytes(int threads) {
 }
 
 Index bytes_of(const Tensor& t) {
-  Index bytes = bytes_of(t.param_storage) + bytes_of(t.grad_storage);
+  Index bytes = bytes_for(t.param_storage, t.n) + bytes_for(t.grad_storage, t.n);
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (t.present >> j & 1) bytes += bytes_of(t.state_storage[j]);
+    if (t.present >> j & 1) bytes += bytes_for(t.state_storage[j], t.n);
   }
-  return bytes * t.n;
+  return bytes;
 }
 
 void* offset(void* p, Index bytes) { return p == nullptr ? p : static_cast<char*>(p) + bytes; }
@@ -51,11 +53,13 @@ void* offset(void* p, Index bytes) { return p == nullptr ? p : static_cast<char*
 
 Path Tensor::path() const {
   if (param_storage == Storage::f64) return Path::f64;
-  bool plain = param_storage == Storage::f32 && grad_storage == Storage::f32;
+  bool plain = param_storage == Storage::f32 && grad_storage == Storage::f32, codes = false;
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (present >> j & 1) plain = plain && state_storage[j] == Storage::f32;
+    if ((present >> j & 1) == 0) continue;
+    plain = plain && state_storage[j] == Storage::f32;
+    codes = codes || is_quantised(state_storage[j]);
   }
-  return plain ? Path::f32 : Path::blocks;
+  return codes ? Path::quantised : plain ? Path::f32 : Path::blocks;
 }
 
 Backend::Backend(const Rule& rule, int threads)
@@ -120,17 +124,29 @@ KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Inde
   const Index first = first_block * kBlock;
   auto codec = [&](Storage s) { return &tools_.codecs[static_cast<size_t>(s)]; };
   KernelArgs a;
+  a.plain_param = t.param_storage == Storage::f32;
+  a.plain_grad = t.grad_storage == Storage::f32;
+  a.quantised = 0;
+  a.resets = false;
   a.param_codec = codec(t.param_storage);
   a.grad_codec = codec(t.grad_storage);
   a.param = offset(t.param, first * bytes_of(t.param_storage));
-  a.low = offset(t.low, first * a.param_codec->low_bytes);
+  a.low = offset(t.low, first_block * a.param_codec->low_bytes);
   a.grad = offset(t.grad, first * bytes_of(t.grad_storage));
   const Bits64 stream = static_cast<Bits64>(entry) * (detail::kMaxStates + 1);
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    a.state_codec[j] = codec(t.state_storage[j]);
-    a.state[j] = offset(t.state[j], first * bytes_of(t.state_storage[j]));
-    a.state_key[j] = combine(job.key, stream + 1 + static_cast<Bits64>(j));
+    const Storage storage = t.state_storage[j];
+    const Bits64 number = stream + 1 + static_cast<Bits64>(j);
+    a.state_codec[j] = codec(storage);
+    a.state[j] = offset(t.state[j], bytes_for(storage, first));
+    a.scale[j] = offset(t.scale[j], 4 * scales_for(storage, first));
+    a.state_key[j] = combine(job.key, number);
+    a.state_dither[j] = dither_of_stream(job.dither, static_cast<Bits32>(number));
+    if ((t.present >> j & 1) == 0 || !is_quantised(storage)) continue;
+    a.quantised |= 1u << j;
+    a.resets = a.resets || (is_bitsandbytes(storage) && rule_.passes.empty());
   }
+  a.not_finite = &not_finite_;
   a.param_key = combine(job.key, stream);
   a.n = elements(t, first_block, blocks);
   a.first_block = first_block;

@@ -37,6 +37,9 @@ class Backend {
   // number of threads. Not finite if a gradient is not (or, in fp64, its square overflows).
   double square_sum(std::span<const Job> jobs);
   void zero_grads(std::span<const Job> jobs);
+  // Elements so far that were not finite where a quantised state was to be stored.
+  long long not_finite() const { return __atomic_load_n(&not_finite_, __ATOMIC_RELAXED); }
+  void set_not_finite(long long count) { not_finite_ = count; }
 
  private:
   // Consecutive blocks of one job; `unit` numbers the first of its units over all jobs.
@@ -75,6 +78,7 @@ class Backend {
   Norms norms_;
   Matrices matrices_;
   bool backward_ = true;  // the direction of the last update
+  mutable long long not_finite_ = 0;
 };
 
 }  // namespace gallop::cpu

@@ -4,14 +4,16 @@
 #pragma once
 
 #include "core/random.h"
+#include "core/storage.h"
 #include "core/traits.h"
 
 namespace gallop::cpu {
 
 using Index = long long;
 
-// Elements that share one call of a codec. Work is split at multiples of it from a tensor's start.
-inline constexpr int kBlock = 256;
+using gallop::kBlock;
+using gallop::kStorages;
+using gallop::Storage;
 
 // Plain loops prefetch each stream this far ahead, once per tile. A tile of one cache line is too
 // short for g++ to vectorise every loop.
@@ -23,32 +25,20 @@ GALLOP_FN Index ahead_of(Index i, Index n, Index ahead, Index tile, Index next) 
   return i + ahead + tile <= n ? i + ahead : i + ahead - n + next;
 }
 
-// How a value is stored. `low` below is the fp32 master or the 16-bit remainder.
-enum class Storage : unsigned char {
-  f32,
-  f64,
-  bf16_nearest,
-  bf16_stochastic,
-  f16_nearest,
-  f16_stochastic,
-  bf16_master,
-  f16_master,
-  bf16_remainder,
-};
-inline constexpr int kStorages = 9;
-
-// Up to kBlock consecutive elements of one tensor. data and low point at the first of them.
+// Up to kBlock consecutive elements of one tensor. data and low point at the first of them; low is
+// the master, the remainder, or the scale (4 bits: two).
 struct Block {
   void* data;
   void* low;
   int n;
-  Bits32 key;  // of the random bits for this block
+  Bits32 key;  // of the random bits for this block, or its dither
 };
 
 struct Codec {
-  int data_bytes, low_bytes;                  // per element
+  int data_bytes, low_bytes;                  // of kBlock elements
   void (*load)(const Block&, float* values);  // fills kBlock values, zeros past n
-  void (*store)(const Block&, const float* values);
+  // False: nothing was stored, since a value that is to share a scale is not finite.
+  bool (*store)(const Block&, const float* values);
 };
 
 struct KernelArgs {
@@ -56,6 +46,7 @@ struct KernelArgs {
   void* low;
   const void* grad;
   void* state[detail::kMaxStates];
+  void* scale[detail::kMaxStates];  // of quantised states
   Index n;
   Index first_block;  // index of the first block within the tensor
   Index next;         // where the work goes on after these n, counted from their first; 0: nowhere
@@ -66,6 +57,12 @@ struct KernelArgs {
   const Codec* grad_codec;
   const Codec* state_codec[detail::kMaxStates];
   Bits64 param_key, state_key[detail::kMaxStates];
+  Bits32 state_dither[detail::kMaxStates];
+  bool plain_param, plain_grad;  // fp32, aligned to its size
+  unsigned quantised;            // bit j: state j
+  bool resets;                   // as bitsandbytes does where a gradient is not finite
+  long long*
+      not_finite;  // elements whose quantised state, or gradient if it resets, was not; added to
   const struct NormArgs* norms;
 };
 
@@ -81,8 +78,10 @@ struct NormArgs {
 
 using Kernel = void (*)(const KernelArgs&);
 
-// f32: parameter, gradient and states all plain fp32; f64 likewise; blocks: any mixture.
-enum class Path { f32, f64, blocks };
+// f32: parameter, gradient and states all plain fp32; f64 likewise; blocks: any mixture; quantised:
+// with states in it that share scales (on the CPU, the same kernels).
+enum class Path { f32, f64, blocks, quantised };
+constexpr bool in_blocks(Path p) { return p >= Path::blocks; }
 
 struct RuleKernels {
   const char* isa;

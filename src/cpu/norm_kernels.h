@@ -202,11 +202,11 @@ struct NormLoops {
   static void blocks(const KernelArgs& a) {
     DecodedBlock<kN> b;
     Streams<float> local = streams_of<float>(a);
-    local.p = b.p;
-    local.g = b.g;
     for (int j = 0; j < kN; ++j) local.s[j] = b.s[j];
     for (Index first = 0; first < a.n; first += kBlock) {
       b.template load<kPass.reads & Present, kPass.param, kPass.grad>(a, first);
+      local.p = b.p;
+      local.g = b.g;
       rows(local, *a.norms, a.norms->first + first, b.n);
       b.template store<kPass.writes&(kWritesParam | Present)>(a, first);
     }

@@ -99,15 +99,20 @@ struct Loops {
                 factor = static_cast<float>(a.grad_factor);
     for (Index first = 0; first < a.n; first += kBlock) {
       b.template load<Present, true, kEntry.grad>(a, first);
+      typename DecodedBlock<kN>::Aside aside;
+      if (kEntry.grad && a.resets) b.set_aside(aside);
+      float* const p = b.p;
+      const float* const g = b.g;
       GALLOP_VECTORIZE
       for (int i = 0; i < kBlock; ++i) {
         float t[kN];
         load_states(b.s, t, i);
         float grad = 0;
-        if constexpr (kEntry.grad) grad = detail::clamped(b.g[i], scale, limit) * factor;
-        b.p[i] = detail::apply<R, E>(b.p[i], grad, t, k);
+        if constexpr (kEntry.grad) grad = detail::clamped(g[i], scale, limit) * factor;
+        p[i] = detail::apply<R, E>(p[i], grad, t, k);
         store_states(b.s, t, i);
       }
+      if (aside.count > 0) b.put_back(aside, a);
       b.template store<kEntry.writes&(kWritesParam | Present)>(a, first);
     }
   }

@@ -13,6 +13,7 @@ struct Tensor {
   void* low = nullptr;
   void* grad = nullptr;
   void* state[detail::kMaxStates] = {};
+  float* scale[detail::kMaxStates] = {};  // of quantised states
   Index n = 0;
   Storage param_storage = Storage::f32, grad_storage = Storage::f32;
   Storage state_storage[detail::kMaxStates] = {};
@@ -29,6 +30,7 @@ struct Job {
   const double* coef;
   double grad_scale, grad_limit, grad_factor;
   Bits64 key;       // of its random bits in this step
+  Bits32 dither;    // of its quantised states, likewise
   unsigned passes;  // of a rule with norms: which to run
   const double* hyper = nullptr;
   Clock clock = {};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Mode unfused: decode everything into arrays, apply the rule operator by operator, encode again.
+#include <atomic>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/array.h"
+#include "core/quantise.h"
 #include "cpu/backend.h"
 #include "cpu/thread_pool.h"
 #include "optimizer/unfused.h"
@@ -58,13 +61,17 @@ struct Field {
   void* low;
   const Codec* codec;
   Bits64 key;
+  bool quantised = false;
+  Bits32 dither = 0;
 
   Block at(Index b, Index n) const {
     const Index first = b * kBlock;
-    return {static_cast<char*>(data) + first * codec->data_bytes,
-            low == nullptr ? nullptr : static_cast<char*>(low) + first * codec->low_bytes,
-            static_cast<int>(std::min<Index>(kBlock, n - first)),
-            block_key(key, static_cast<Bits64>(b))};
+    const auto index = static_cast<Bits64>(b);
+    return {
+        static_cast<char*>(data) + b * codec->data_bytes,
+        low == nullptr ? nullptr : static_cast<char*>(low) + b * codec->low_bytes,
+        static_cast<int>(std::min<Index>(kBlock, n - first)),
+        quantised ? dither_at(dither, static_cast<Bits32>(index * kBlock)) : block_key(key, index)};
   }
   Buffer decode(Index n, int threads) const {
     // Codecs write whole blocks, so the last one needs room.
@@ -72,10 +79,17 @@ struct Field {
     for_blocks(n, threads, [&](Index b) { codec->load(at(b, n), out.get() + b * kBlock); });
     return out;
   }
-  void encode(const float* values, Index n, int threads) const {
-    for_blocks(n, threads, [&](Index b) { codec->store(at(b, n), values + b * kBlock); });
+  // False: something is not finite, and is not stored.
+  bool encode(const float* values, Index n, int threads) const {
+    std::atomic<bool> all = true;
+    for_blocks(n, threads, [&](Index b) {
+      if (!codec->store(at(b, n), values + b * kBlock)) all = false;
+    });
+    return all;
   }
 };
+
+bool is_finite(float x) { return std::isfinite(x); }
 
 template <class T>
 UnfusedNumbers<T> numbers_of(const Rule& rule, const KernelArgs& a) {
@@ -117,7 +131,9 @@ void Backend::with_arrays(int entry, const Job& job, bool grad, unsigned writes,
   Field fields[2 + detail::kMaxStates] = {{t.param, t.low, a.param_codec, a.param_key},
                                           {grad ? t.grad : nullptr, nullptr, a.grad_codec, 0}};
   for (int j = 0; j < detail::kMaxStates; ++j) {
-    fields[2 + j] = {kept(j) ? t.state[j] : nullptr, nullptr, a.state_codec[j], a.state_key[j]};
+    fields[2 + j] = {
+        kept(j) ? t.state[j] : nullptr, t.scale[j],       a.state_codec[j], a.state_key[j],
+        (a.quantised >> j & 1) != 0,    a.state_dither[j]};
   }
   Buffer buffers[2 + detail::kMaxStates];
   float* data[2 + detail::kMaxStates] = {};
@@ -127,11 +143,40 @@ void Backend::with_arrays(int entry, const Job& job, bool grad, unsigned writes,
     if (fields[i].codec != plain) buffers[i] = fields[i].decode(t.n, threads_);
     data[i] = buffers[i] ? buffers[i].get() : static_cast<float*>(fields[i].data);
   }
-  apply(engine, data, numbers_of<float>(rule_, a));
-  if (buffers[0] && (writes & kWritesParam)) fields[0].encode(data[0], t.n, threads_);
-  for (int j = 0; j < detail::kMaxStates; ++j) {
-    if (buffers[2 + j] && (writes >> j & 1)) fields[2 + j].encode(data[2 + j], t.n, threads_);
+  std::vector<std::pair<Index, float>> aside;  // as bitsandbytes: not updated, states begin anew
+  for (Index i = 0; grad && a.resets && i < t.n; ++i) {
+    if (!is_finite(data[1][i])) aside.emplace_back(i, data[0][i]);
   }
+  apply(engine, data, numbers_of<float>(rule_, a));
+  for (const auto& [i, before] : aside) {
+    data[0][i] = before;
+    for (int j = 0; j < detail::kMaxStates; ++j) {
+      if (data[2 + j] != nullptr) data[2 + j][i] = 0;
+    }
+  }
+  not_finite_ += static_cast<long long>(aside.size());
+  if (buffers[0] && (writes & kWritesParam)) fields[0].encode(data[0], t.n, threads_);
+  const auto encode = [&] {
+    bool all = true;
+    for (int j = 0; j < detail::kMaxStates; ++j) {
+      if (!buffers[2 + j] || (writes >> j & 1) == 0) continue;
+      if (!fields[2 + j].encode(data[2 + j], t.n, threads_)) all = false;
+    }
+    return all;
+  };
+  if (encode()) return;
+  for (Index i = 0; i < t.n; ++i) {
+    bool dropped = false;
+    for (int j = 0; j < detail::kMaxStates; ++j) {
+      if (((a.quantised & writes) >> j & 1) == 0) continue;
+      float& x = data[2 + j][i];
+      if (is_finite(x)) continue;
+      x = 0;
+      dropped = true;
+    }
+    not_finite_ += dropped ? 1 : 0;
+  }
+  encode();
 }
 
 void Backend::update_unfused(int entry, const Job& job) {
@@ -159,10 +204,9 @@ void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T
   for (int v = 0; t.view.matrix && v < rule_.values.column; ++v) {
     x.column[v] = spread_out(Over::column, v);
   }
-  gallop::pass_over_arrays(rule_, pass, t.view.matrix, engine, data, numbers, x,
-                           [&](int q, const T* summands) {
-                             norms_.add_up(q, summands, t.index, t.path() == Path::blocks);
-                           });
+  gallop::pass_over_arrays(
+      rule_, pass, t.view.matrix, engine, data, numbers, x,
+      [&](int q, const T* summands) { norms_.add_up(q, summands, t.index, in_blocks(t.path())); });
 }
 
 void Backend::update_norms_unfused(const Job& job) {

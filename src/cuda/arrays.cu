@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/arrays.h"
 #include "cuda/launch.cuh"
+#include "cuda/quantised.cuh"
 #include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
@@ -101,6 +102,63 @@ __global__ void encode_array(const __grid_constant__ Step s, Target target, Bits
   }
 }
 
+// A warp takes 256 elements, eight a lane.
+constexpr int kLaneCodes = 8;
+
+__global__ void decode_code_array(const void* data, const float* scales, Storage storage,
+                                  float* out, Index n) {
+  for (Index i = first_of_thread() * kLaneCodes; i < n; i += threads_in_all() * kLaneCodes) {
+    const int count = static_cast<int>(n - i < kLaneCodes ? n - i : kLaneCodes);
+    Codes<kLaneCodes> codes;
+    float x[kLaneCodes];
+    fetch_few_codes(data, is_4_bit(storage), i, count, codes);
+    decode_codes(storage, codes, scales[i / scaled_block(storage)], x);
+    for (int k = 0; k < count; ++k) out[i + k] = x[k];
+  }
+}
+
+__global__ void encode_code_array(const __grid_constant__ Step s, Target target, Bits64 number,
+                                  void* data, float* scales, Storage storage, const float* in,
+                                  Index n) {
+  if (is_left_alone(s, target)) return;
+  const Bits32 dither = dither_of_stream(
+      dither_of(s.control->seed, s.tensors[target.tensor].id, s.progress[target.tensor].steps),
+      static_cast<Bits32>(number));
+  const Index lane = threadIdx.x % 32;
+  for (Index base = first_of_thread() / 32 * kBlock; base < n;
+       base += threads_in_all() / 32 * kBlock) {
+    const Index i = base + lane * kLaneCodes, rest = n - i;
+    const int count = static_cast<int>(rest < 0 ? 0 : rest < kLaneCodes ? rest : kLaneCodes);
+    float x[kLaneCodes];
+    for (int k = 0; k < kLaneCodes; ++k) x[k] = k < count ? in[i + k] : 0;
+    const Bits32 own = largest_of(x);
+    const float scale = scale_of(is_4_bit(storage) ? half_warp_largest(own) : warp_largest(own));
+    Codes<kLaneCodes> codes;
+    encode_codes(storage, x, scale, dither_at(dither, static_cast<Bits32>(i)), codes);
+    store_codes(data, is_4_bit(storage), i, count, codes);
+    if (count > 0 && i % scaled_block(storage) == 0) scales[i / scaled_block(storage)] = scale;
+  }
+}
+
+__device__ bool is_finite(float x) { return (bits_of(x) & 0x7fffffffu) < kNotFinite; }
+
+__global__ void settle(const __grid_constant__ Step s, Target target,
+                       const __grid_constant__ Settled all, Index n) {
+  if (is_left_alone(s, target)) return;
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
+    const bool resets = all.grad != nullptr && !is_finite(all.grad[i]);
+    if (resets) all.param[i] = all.before[i];
+    bool dropped = resets;
+    for (int j = 0; j < detail::kMaxStates; ++j) {
+      float* state = all.state[j];
+      if (state == nullptr || (!resets && is_finite(state[i]))) continue;
+      state[i] = 0;
+      dropped = true;
+    }
+    if (dropped) atomicAdd(&s.control->not_finite, Bits64{1});
+  }
+}
+
 unsigned blocks_for(Index n) {
   const Index blocks = (n + kPassThreads - 1) / kPassThreads;
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
@@ -136,13 +194,26 @@ cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, c
 
 cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
                           cudaStream_t stream) {
+  if (is_quantised(storage)) {
+    return launch(&decode_code_array, blocks_for((n + kLaneCodes - 1) / kLaneCodes), kPassThreads,
+                  stream, data, static_cast<const float*>(low), storage, out, n);
+  }
   return launch(&decode_array, blocks_for(n), kPassThreads, stream, data, low, storage, out, n);
 }
 
 cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,
                           Storage storage, const float* in, Index n, cudaStream_t stream) {
+  if (is_quantised(storage)) {
+    return launch(&encode_code_array, blocks_for((n + kLaneCodes - 1) / kLaneCodes), kPassThreads,
+                  stream, step, target, number, data, static_cast<float*>(low), storage, in, n);
+  }
   return launch(&encode_array, blocks_for(n), kPassThreads, stream, step, target, number, data, low,
                 storage, in, n);
+}
+
+cudaError_t launch_settle(const Step& step, Target target, const Settled& all, Index n,
+                          cudaStream_t stream) {
+  return launch(&settle, blocks_for(n), kPassThreads, stream, step, target, all, n);
 }
 
 }  // namespace gallop::cuda

@@ -21,7 +21,18 @@ struct Target {
 };
 cudaError_t launch_write(bool f64, const Step& step, Target target, void* out,
                          const cpu::Operand& in, Index n, cudaStream_t stream);
-// fp32 values of any storage, and back; `number` is the stream's, of the tensor's random bits.
+// Before quantised states are stored: values that are not finite become zero and are counted. Where
+// gradients that are not finite reset (grad is given), such a parameter gets back what it was
+// before.
+struct Settled {
+  const float *grad, *before;
+  float* param;
+  float* state[detail::kMaxStates];  // quantised ones, or all where they are reset; others are null
+};
+cudaError_t launch_settle(const Step& step, Target target, const Settled& all, Index n,
+                          cudaStream_t stream);
+// fp32 values of any storage, and back; low: master, remainder or scales; `number` is the stream's,
+// of the tensor's random bits.
 cudaError_t launch_decode(const void* data, const void* low, Storage storage, float* out, Index n,
                           cudaStream_t stream);
 cudaError_t launch_encode(const Step& step, Target target, Bits64 number, void* data, void* low,

@@ -32,6 +32,9 @@ Tensor device_tensor(const Slot& s, size_t index, const MatrixPlan* matrices) {
       t.state[j] = matrices->scratch(index, static_cast<size_t>(j));
     }
     t.state_storage[j] = from.state_storage[j];
+    t.scale[j] = from.scale[j];
+    const bool kept = (from.present >> j & 1) != 0;
+    t.resets = t.resets || (kept && is_bitsandbytes(t.state_storage[j]));
     bits |= reinterpret_cast<Bits64>(t.state[j]);
   }
   t.n = from.n;
@@ -146,7 +149,7 @@ struct Engine::Impl {
     grads.assign(device, g);
     upload_numbers();
     if (control.size() == 0) {
-      control.assign(device, std::vector<Control>{{options.seed, 0, 1, 0, 0, 0, 0}});
+      control.assign(device, std::vector<Control>{{options.seed, 0, 1, 0, 0, 0, 0, 0}});
     }
     if (added || everything.launches().empty()) {
       std::vector<size_t> all(slots.size());
@@ -213,8 +216,8 @@ struct Engine::Impl {
     return it->second;
   }
 
-  void launch(const void* kernel, Step s, const char* what) {
-    launch(kernel, s.last_chunk - s.first_chunk, &s, what);
+  void launch(const void* kernel, Step s, const char* what, int threads = kThreads) {
+    launch(kernel, s.last_chunk - s.first_chunk, &s, what, threads);
   }
   // As many blocks as fit, but no more than there is work for.
   void launch(const void* kernel, unsigned work, void* argument, const char* what,
@@ -461,7 +464,7 @@ void Engine::update(int entry, std::span<const size_t> params, bool finish) {
     s.members = table.members() + l.first_member;
     s.member_count = l.member_count;
     s.finish = finish && --left == 0;
-    m.launch(m.kernel(entry, l.present, l.path), s, "launching a step");
+    m.launch(m.kernel(entry, l.present, l.path), s, "launching a step", threads_of(l.path));
   }
 }
 
@@ -494,13 +497,14 @@ std::optional<Engine::Totals> Engine::pull(std::vector<Slot>& slots,
   for (size_t i = 0; i < p.size(); ++i) take_progress(p[i], slots[i]);
   for (size_t g = 0; g < gp.size(); ++g) take_progress(gp[g], groups[g]);
   const Control c = m.control.to_host().front();
-  return Totals{c.skipped, c.norm};
+  return Totals{c.skipped, static_cast<int64_t>(c.not_finite), c.norm};
 }
 
-void Engine::push(int64_t skipped, uint64_t seed) {
+void Engine::push(int64_t skipped, int64_t not_finite, uint64_t seed) {
   Impl& m = *impl_;
   const DeviceScope scope(m.device);
-  m.control.assign(m.device, std::vector<Control>{{seed, 0, 1, skipped, 0, 0, 0}});
+  m.control.assign(m.device, std::vector<Control>{
+                                 {seed, 0, 1, skipped, static_cast<Bits64>(not_finite), 0, 0, 0}});
   if (m.has_norms()) return changed();  // a checkpoint may ask for other passes
   if (!m.stale) m.upload_numbers();
 }

@@ -40,11 +40,11 @@ class Engine {
   // What the device knows of steps and scalars, into (or from) the optimizer's fields. Between a
   // change and the next step it knows nothing that they do not.
   struct Totals {
-    int64_t skipped;
+    int64_t skipped, not_finite;
     double norm;
   };
   std::optional<Totals> pull(std::vector<Slot>& slots, std::vector<Group>& groups);
-  void push(int64_t skipped, uint64_t seed);
+  void push(int64_t skipped, int64_t not_finite, uint64_t seed);
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 
 #include "cuda/coefs.cuh"
 #include "cuda/norm_data.h"
+#include "cuda/quantised.cuh"
 #include "cuda/vectors.cuh"
 
 namespace gallop::cuda {
@@ -38,11 +39,13 @@ struct TileWorker {
   }
   // Vectors of a row, and rows, whose loads are under way before the first is waited for: passes
   // with few streams would leave memory idle.
+  static constexpr bool kAny = A == Path::blocks || A == Path::quantised;
   static constexpr int kAtOnce = A != Path::f64 && streams() <= 2 ? kSlots : 1;
   // Sums, or states to write, leave no registers for that.
   static constexpr bool kLight =
       (kOfTensor | kOfRows | kOfColumns) == 0 && (kPass.writes & Present) == 0;
-  static constexpr int kRowsAtOnce = A != Path::f64 && streams() <= (kLight ? 2 : 1) ? 2 : 1;
+  static constexpr int kRowsAtOnce =
+      A != Path::f64 && A != Path::quantised && streams() <= (kLight ? 2 : 1) ? 2 : 1;
 
   const Tensor& t;
   const NormTensor& n;
@@ -50,12 +53,14 @@ struct TileWorker {
   void* grad;
   Bits64 key;
   bool zero;
+  Bits32 dither;  // of the tensor in this step
+  Control& control;
   Seen<T> x;
   double column_sums[kOfColumns != 0 ? kM : 1][kSlots][kVector];
   double row_sums[kM], tile_sums[kM];
 
   __device__ __forceinline__ void* at(void* data, Storage storage, Index first) const {
-    return advanced(data, first * (A == Path::blocks ? bytes_of(storage) : sizeof(T)));
+    return advanced(data, kAny ? bytes_for(storage, first) : first * sizeof(T));
   }
 
   // V elements of every stream, and what belongs to their columns.
@@ -63,6 +68,8 @@ struct TileWorker {
   struct Loaded {
     alignas(16) T p[V], g[V], s[kN][V], column[R::values.column > 0 ? R::values.column : 1][V];
     alignas(16) Half rest[V];
+    Codes<kVector> codes[A == Path::quantised ? kN : 1];
+    float scale[A == Path::quantised ? kN : 1];
   };
 
   __device__ __forceinline__ void* low_at(Index first) const {
@@ -72,7 +79,7 @@ struct TileWorker {
   // From the tensor's element `first` on, in columns from `column` on (of all matrices).
   template <int V>
   __device__ __forceinline__ void fetch_all(Index first, Index column, Loaded<V>& l) const {
-    if constexpr (A == Path::blocks) {
+    if constexpr (kAny) {
       if constexpr (kPass.grad) {
         fetch(at(grad, t.grad_storage, first), is_16_bit(t.grad_storage), 0, l.g);
       }
@@ -81,11 +88,18 @@ struct TileWorker {
                     l.rest);
       }
 #pragma unroll
-      for (int j = 0; j < kN; ++j)
-        if (reads(j)) {
-          fetch(at(t.state[j], t.state_storage[j], first), is_16_bit(t.state_storage[j]), 0,
-                l.s[j]);
+      for (int j = 0; j < kN; ++j) {
+        if (!reads(j)) continue;
+        const Storage storage = t.state_storage[j];
+        if (A == Path::quantised && is_quantised(storage)) {
+          if constexpr (A == Path::quantised && V == kVector) {
+            fetch_codes(t.state[j], is_4_bit(storage), first, l.codes[j]);
+            l.scale[j] = *scale_at(j, first);
+          }
+        } else {
+          fetch(at(t.state[j], storage, first), is_16_bit(storage), 0, l.s[j]);
         }
+      }
     } else {
       if constexpr (kPass.grad) load<kPass.writes == 0>(at(grad, t.grad_storage, first), 0, l.g);
       if constexpr (kPass.param) load(at(t.param, t.param_storage, first), 0, l.p);
@@ -101,13 +115,30 @@ struct TileWorker {
 
   template <int V>
   __device__ __forceinline__ void update(Index first, int slot, int lane_at, Loaded<V>& l) {
-    if constexpr (A == Path::blocks) {
+    decode_all(l);
+    compute(slot, lane_at, V, l);
+    store_all(first, kAny ? low_at(first) : nullptr, l.p, l.s);
+    if (zero) zero_gradient<V>(first);
+  }
+
+  template <int V>
+  __device__ __forceinline__ void decode_all(Loaded<V>& l) const {
+    if constexpr (kAny) {
       if constexpr (kPass.grad) decode(t.grad_storage, l.g);
       if constexpr (kPass.param) decode_param(t.param_storage, l.p, l.rest);
 #pragma unroll
-      for (int j = 0; j < kN; ++j)
-        if (reads(j)) decode(t.state_storage[j], l.s[j]);
+      for (int j = 0; j < kN; ++j) {
+        if (!reads(j)) continue;
+        if (A != Path::quantised || !is_quantised(t.state_storage[j])) {
+          decode(t.state_storage[j], l.s[j]);
+        }
+      }
     }
+  }
+
+  // `count` of the V elements are there.
+  template <int V>
+  __device__ __forceinline__ void compute(int slot, int lane_at, int count, Loaded<V>& l) {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       T e[kN], sum[kM] = {};
@@ -124,6 +155,7 @@ struct TileWorker {
 #pragma unroll
       for (int j = 0; j < kN; ++j)
         if (writes(j)) l.s[j][k] = e[j];
+      if (A == Path::quantised && k >= count) continue;
 #pragma unroll
       for (int q = 0; q < kM; ++q) {
         if (kOfRows >> q & 1) row_sums[q] += static_cast<double>(sum[q]);
@@ -132,8 +164,6 @@ struct TileWorker {
           column_sums[kOfColumns != 0 ? q : 0][slot][lane_at + k] += static_cast<double>(sum[q]);
       }
     }
-    store_all(first, A == Path::blocks ? low_at(first) : nullptr, l.p, l.s);
-    if (zero) zero_gradient<V>(first);
   }
 
   // Vectors begin at a multiple of their length, where the tensor's rows do.
@@ -158,29 +188,29 @@ struct TileWorker {
     };
     if constexpr (kWrites) {
       void* to = at(t.param, t.param_storage, first);
-      if constexpr (A == Path::blocks) {
+      if constexpr (kAny) {
         store_param(to, low, t.param_storage, 0, random(0), p);
       } else {
         store(to, 0, p);
       }
     }
 #pragma unroll
-    for (int j = 0; j < kN; ++j)
-      if (writes(j)) {
-        void* to = at(t.state[j], t.state_storage[j], first);
-        if constexpr (A == Path::blocks) {
-          store_state(to, t.state_storage[j], 0, random(1 + j), s[j]);
-        } else {
-          store(to, 0, s[j]);
-        }
+    for (int j = 0; j < kN; ++j) {
+      if (!writes(j) || (A == Path::quantised && is_quantised(t.state_storage[j]))) continue;
+      void* to = at(t.state[j], t.state_storage[j], first);
+      if constexpr (kAny) {
+        store_state(to, t.state_storage[j], 0, random(1 + j), s[j]);
+      } else {
+        store(to, 0, s[j]);
       }
+    }
   }
 
   template <int V>
   __device__ __forceinline__ void zero_gradient(Index first) const {
     void* to = at(grad, t.grad_storage, first);
     alignas(16) const T zeros[V] = {};
-    if (A != Path::blocks || t.grad_storage == Storage::f32) return store(to, 0, zeros);
+    if (!kAny || t.grad_storage == Storage::f32) return store(to, 0, zeros);
     alignas(16) const Half halves[V] = {};
     store(to, 0, halves);
   }
@@ -221,6 +251,54 @@ struct TileWorker {
       for (int slot = 0; slot < kSlots; ++slot) update(first_of(i, slot), slot, 0, loaded[i][slot]);
       finish(row + i * apart);
     }
+  }
+
+  // The same with quantised states: the lane's vectors are held until their blocks' scales are
+  // known.
+  __device__ __forceinline__ void update_code_row(Index row, Index from, int length, bool aligned) {
+    const Index first = row * n.columns + from, column = column_at(row, from);
+    begin_row(row);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const auto at_slot = [lane](int slot) { return (slot * 32 + lane) * kVector; };
+    Loaded<kVector> l[kSlots];
+    int count[kSlots];
+    // The same for all lanes: chosen lane by lane, nvcc 13 stored whole vectors past the end.
+    const bool whole = aligned && length == kTileColumns;
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int c = at_slot(slot), rest = length - c;
+      count[slot] = rest < 0 ? 0 : rest < kVector ? rest : kVector;
+      if (whole) {
+        fetch_all(first + c, column + c, l[slot]);
+        decode_all(l[slot]);
+      } else {
+        fetch_few(first + c, column + c, count[slot], l[slot]);
+      }
+    }
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const Index at = first + at_slot(slot);
+      decode_states(l[slot]);
+      compute(slot, 0, count[slot], l[slot]);
+      if (whole) {
+        store_all(at, low_at(at), l[slot].p, l[slot].s);
+        if (zero) zero_gradient<kVector>(at);
+        continue;
+      }
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+#pragma unroll
+        for (int j = 0; j < kN; ++j)
+          if (k >= count[slot]) l[slot].s[j][k] = 0;
+        if (k >= count[slot]) continue;
+        T p[1] = {l[slot].p[k]}, s[kN][1];
+#pragma unroll
+        for (int j = 0; j < kN; ++j) s[j][0] = l[slot].s[j][k];
+        store_all(at + k, low_at(at + k), p, s);
+        if (zero) zero_gradient<1>(at + k);
+      }
+    }
+    store_states(first, count, l);
   }
 
   // Row `row` of all rows, columns [from, from + length) of it.
@@ -267,6 +345,106 @@ struct TileWorker {
   }
 
  private:
+  __device__ __forceinline__ float* scale_at(int j, Index first) const {
+    return t.scale[j] + (first >> scaled_bits(t.state_storage[j]));
+  }
+  // One by one and decoded, but for codes; past `count` zeros.
+  __device__ __forceinline__ void fetch_few(Index first, Index column, int count,
+                                            Loaded<kVector>& l) const {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      Loaded<1> one;
+      if (k < count) {
+        fetch_all(first + k, column + k, one);
+        decode_all(one);
+      }
+      l.g[k] = kPass.grad && k < count ? one.g[0] : T(0);
+      l.p[k] = kPass.param && k < count ? one.p[0] : T(0);
+#pragma unroll
+      for (int j = 0; j < kN; ++j) l.s[j][k] = reads(j) && k < count ? one.s[j][0] : T(0);
+#pragma unroll
+      for (int v = 0; v < R::values.column; ++v)
+        l.column[v][k] = k < count ? one.column[v][0] : T(0);
+    }
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      const Storage storage = t.state_storage[j];
+      if (!reads(j) || !is_quantised(storage)) continue;
+      fetch_few_codes(t.state[j], is_4_bit(storage), first, count, l.codes[j]);
+      l.scale[j] = count > 0 ? *scale_at(j, first) : 0;
+    }
+  }
+  __device__ __forceinline__ void decode_states(Loaded<kVector>& l) const {
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      if (!reads(j) || !is_quantised(t.state_storage[j])) continue;
+      decode_codes(t.state_storage[j], l.codes[j], l.scale[j], l.s[j]);
+    }
+  }
+  // The largest of each slot, or of both where they share a scale.
+  __device__ __forceinline__ void find_largest(int j, const Loaded<kVector> (&l)[kSlots],
+                                               Bits32 (&most)[kSlots]) const {
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) most[slot] = warp_largest(largest_of(l[slot].s[j]));
+    if (is_4_bit(t.state_storage[j])) return;
+    most[0] = most[1] = most[0] > most[1] ? most[0] : most[1];
+  }
+  __device__ __forceinline__ void drop_not_finite(Loaded<kVector> (&l)[kSlots]) const {
+    Bits64 count = 0;
+#pragma unroll
+    for (int i = 0; i < kSlots * kVector; ++i) {
+      bool dropped = false;
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+        if (!writes(j) || !is_quantised(t.state_storage[j])) continue;
+        T& x = l[i / kVector].s[j][i % kVector];
+        if ((bits_of(x) & 0x7fffffffu) < kNotFinite) continue;
+        x = 0;
+        dropped = true;
+      }
+      count += dropped ? 1 : 0;
+    }
+    if (count > 0) atomicAdd(&control.not_finite, count);
+  }
+  // Of a row's stretch that begins at `first`.
+  __device__ __forceinline__ void store_states(Index first, const int (&count)[kSlots],
+                                               Loaded<kVector> (&l)[kSlots]) const {
+    static_assert(kSlots == 2 && kTileColumns == kBlock);
+    constexpr Bits32 kStream = static_cast<Bits32>(P) * (detail::kMaxStates + 1);
+    const auto lane = static_cast<Index>(threadIdx.x % 32);
+    bool finite = true;
+    Bits32 most[kN][kSlots];
+    const auto look = [&] {
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+        if (!writes(j) || !is_quantised(t.state_storage[j])) continue;
+        find_largest(j, l, most[j]);
+        finite = finite && most[j][0] < kNotFinite && most[j][1] < kNotFinite;
+      }
+    };
+    look();
+    if (!finite) {
+      drop_not_finite(l);
+      look();
+    }
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      const Storage storage = t.state_storage[j];
+      if (!writes(j) || !is_quantised(storage)) continue;
+#pragma unroll
+      for (int slot = 0; slot < kSlots; ++slot) {
+        const Index at = first + (slot * 32 + lane) * kVector;
+        const float scale = scale_of(most[j][slot]);
+        const Bits32 start = dither_of_stream(dither, kStream + 1 + static_cast<Bits32>(j));
+        Codes<kVector> codes;
+        encode_codes(storage, l[slot].s[j], scale, dither_at(start, static_cast<Bits32>(at)),
+                     codes);
+        store_codes(t.state[j], is_4_bit(storage), at, count[slot], codes);
+        if (count[slot] > 0 && (at & (scaled_block(storage) - 1)) == 0) *scale_at(j, at) = scale;
+      }
+    }
+  }
+
   template <int V>
   __device__ __forceinline__ void update_at(Index first, Index column, int slot, int lane_at) {
     Loaded<V> loaded;
@@ -291,7 +469,8 @@ __device__ __forceinline__ void update_tile(
   const Tensor& t = s.tensors[chunk.tensor];
   const Bits64 key =
       combine(combine(s.control->seed, t.id), static_cast<Bits64>(s.progress[chunk.tensor].steps));
-  Worker w{t, n, job, grad, key, s.zero_grad, {}, {}, {}, {}};
+  const Bits32 dither = dither_of(s.control->seed, t.id, s.progress[chunk.tensor].steps);
+  Worker w{t, n, job, grad, key, s.zero_grad, dither, *s.control, {}, {}, {}, {}};
 #pragma unroll
   for (int v = 0; v < R::values.tensor; ++v) {
     w.x.tensor[v] = static_cast<typename Worker::T>(n.tensor_values[v]);
@@ -328,7 +507,11 @@ __device__ __forceinline__ void update_tile(
     const Index row = above + r, rest = t.n - row * n.columns - from;
     Index length = n.columns - from < kTileColumns ? n.columns - from : kTileColumns;
     if (rest < length) length = rest;  // a vector's last row
-    if (length > 0) w.update_row(row, from, static_cast<int>(length), aligned);
+    if constexpr (A == Path::quantised) {
+      if (length > 0) w.update_code_row(row, from, static_cast<int>(length), aligned);
+    } else {
+      if (length > 0) w.update_row(row, from, static_cast<int>(length), aligned);
+    }
     finish(row);
   }
   if constexpr (Worker::kOfTensor != 0) {
@@ -390,7 +573,9 @@ __device__ __forceinline__ bool is_wanted_by(const NormTensor& n) {
 }
 
 template <class R, int P, unsigned Variant, Path A>
-__global__ void __launch_bounds__(kTileThreads, A == Path::f64 ? 2 : 4)
+__global__ void __launch_bounds__(kTileThreads, A == Path::f64         ? 2
+                                                : A == Path::quantised ? 3
+                                                                       : 4)
     norm_pass(const __grid_constant__ NormStep ns) {
   using T = std::conditional_t<A == Path::f64, double, float>;
   constexpr unsigned kOfMatrix = detail::states_of_form<R>(Variant, true),

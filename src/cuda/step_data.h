@@ -10,10 +10,12 @@
 namespace gallop::cuda {
 
 using cpu::Index;
-using cpu::Storage;
 
 inline constexpr int kThreads = 512;    // of every block
 inline constexpr int kBlocksPerSm = 2;  // at least: 64 registers a thread
+// With quantised states arithmetic takes as long as memory: more and smaller blocks, so that while
+// some compute, others load.
+inline constexpr int kCodeThreads = 256, kCodeBlocksPerSm = 4;
 inline constexpr int kMaxKnobs = 32;
 
 // A parameter; its gradient's pointer stands apart, since that may change from step to step.
@@ -21,11 +23,13 @@ struct Tensor {
   void* param;
   void* low;
   void* state[detail::kMaxStates];
+  float* scale[detail::kMaxStates];  // of quantised states
   Index n;
   Bits64 id;
   unsigned group;
   Storage param_storage, grad_storage, state_storage[detail::kMaxStates];
-  bool aligned;  // every pointer above to 16 bytes
+  bool aligned;  // every pointer above but the scales' to 16 bytes
+  bool resets;   // as bitsandbytes does where a gradient is not finite
 };
 
 // How far a parameter or a group has come. Advanced by the device alone.
@@ -51,9 +55,10 @@ struct Control {
   double norm;    // of all gradients, unscaled
   double factor;  // of global-norm clipping
   long long skipped;
-  int skip;         // this step is to be skipped
-  unsigned ticket;  // blocks that have finished
-  unsigned taken;   // chunks handed out
+  Bits64 not_finite;  // elements whose quantised state, or gradient if it resets, was not
+  int skip;           // this step is to be skipped
+  unsigned ticket;    // blocks that have finished
+  unsigned taken;     // chunks handed out
 };
 
 // One launch.
@@ -83,7 +88,8 @@ inline constexpr int kScaleAt = detail::kMaxCoefs, kFactorAt = kScaleAt + 1,
                      kNumbers = kFactorAt + 1;
 
 using cpu::Path;
-inline constexpr int kPaths = 3;
+inline constexpr int kPaths = 4;
+constexpr int threads_of(Path p) { return p == Path::quantised ? kCodeThreads : kThreads; }
 
 struct RuleKernels {
   const void* const* table;  // kernels of one Step: [entry][variant][path]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/unfused.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "cuda/arrays.h"
@@ -77,7 +78,7 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
   if (grad) fields[1] = {t.grad, nullptr, t.grad_storage, {}};
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
     if ((t.present >> j & 1) == 0 || rule.info.states[j].per != StatePer::element) continue;
-    fields[2 + j] = {states[j], nullptr, t.state_storage[j], {}};
+    fields[2 + j] = {states[j], t.scale[j], t.state_storage[j], {}};
   }
   if (t.param_storage == Storage::f64) {
     GpuArrays engine(*this, target, true, t.n);
@@ -98,7 +99,28 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
     }
     data[i] = f.values();
   }
+  Settled settled{};
+  bool quantised = false;
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    const Storage storage = fields[2 + j].storage;
+    if (data[2 + j] == nullptr || !is_quantised(storage)) continue;
+    quantised = true;
+    if (grad && is_bitsandbytes(storage) && rule.passes.empty()) settled.grad = data[1];
+    if (writes >> j & 1) settled.state[j] = data[2 + j];
+  }
+  std::shared_ptr<float> before;
+  if (settled.grad != nullptr) {
+    std::copy(data + 2, data + kFields, settled.state);
+    before = engine.temporary<float>();
+    const Operand param[3] = {{data[0], 0, nullptr}, {}, {}};
+    check(launch_pass(false, Op::copy, before.get(), param, t.n, stream_of(*this)), "copying");
+    settled.before = before.get();
+    settled.param = data[0];
+  }
   apply(engine, data, numbers_at<float>(*this, engine, numbers));
+  if (quantised) {
+    check(launch_settle(step, target, settled, t.n, stream_of(*this)), "settling states");
+  }
   const Bits64 stream_base = static_cast<Bits64>(entry) * (detail::kMaxStates + 1);
   const auto encode = [&](const Field& f, Bits64 number) {
     if (!f.decoded) return;

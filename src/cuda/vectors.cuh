@@ -55,6 +55,10 @@ __device__ __forceinline__ bool is_16_bit(Storage s) {
   return s != Storage::f32 && s != Storage::f64;
 }
 
+__device__ __forceinline__ bool is_stochastic(Storage s) {
+  return s == Storage::bf16_stochastic || s == Storage::f16_stochastic;
+}
+
 __device__ __forceinline__ bool has_master(Storage s) {
   return s == Storage::bf16_master || s == Storage::f16_master;
 }
@@ -180,9 +184,8 @@ __device__ __forceinline__ void store_param(void* data, void* low, Storage stora
   }
 }
 
-__device__ __forceinline__ int bytes_of(Storage s) {
-  return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2;
-}
+// Of an element that is not quantised.
+__device__ __forceinline__ int bytes_of(Storage s) { return static_cast<int>(bytes_for(s, 1)); }
 
 __device__ __forceinline__ void* advanced(void* p, Index bytes) {
   return static_cast<char*>(p) + bytes;

@@ -91,7 +91,8 @@ void __stcs(T* p, T value) {
   *const_cast<T*>(gallop::emulator::aligned(p)) = value;
 }
 
-inline unsigned atomicAdd(unsigned* p, unsigned value) {
+template <class T>
+T atomicAdd(T* p, std::type_identity_t<T> value) {
   return std::atomic_ref(*p).fetch_add(value);
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }

@@ -69,6 +69,6 @@ void Engine::update(int, std::span<const size_t>, bool) { absent(); }
 void Engine::count_skipped() { absent(); }
 void Engine::zero_grads() { absent(); }
 std::optional<Engine::Totals> Engine::pull(std::vector<Slot>&, std::vector<Group>&) { absent(); }
-void Engine::push(int64_t, uint64_t) { absent(); }
+void Engine::push(int64_t, int64_t, uint64_t) { absent(); }
 
 }  // namespace gallop::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints. The key scheme is documented in docs/checkpoints.md.
+// Checkpoints of an optimizer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,88 +9,29 @@
 #include "cuda/memory.h"
 #include "gallop/error.h"
 #include "io/safetensors.h"
-#include "optimizer/impl.h"
+#include "optimizer/checkpoint.h"
 
 namespace gallop {
 namespace {
 
-using cpu::Storage;
 using nlohmann::json;
-
-constexpr const char* kFormat = "gallop.optimizer";
-constexpr const char* kVersion = "1";
-
-struct Field {  // one tensor of a checkpoint and where it lives in memory
-  std::string key;
-  std::string dtype;
-  std::vector<int64_t> shape;
-  void* data;
-  size_t bytes;
-};
-
-const char* dtype_name(Storage s) {
-  return s == Storage::f64 ? "F64" : s == Storage::f32 ? "F32" : "BF16";
-}
-
-std::string key_of(const Slot& s, std::string_view what) {
-  return fmt::format("state.{}.{}", s.param.name, what);
-}
-
-// A state per row lacks the last dimension, one per column the last but one. One per pair of rows
-// or columns is a square.
-std::vector<int64_t> state_shape(const RuleInfo& rule, const StateInfo& s, const View& view,
-                                 std::vector<int64_t> shape) {
-  if (s.per == StatePer::element) return shape;
-  if (s.per == StatePer::row_pair) return {view.batches, view.rows, view.rows};
-  if (s.per == StatePer::column_pair) return {view.batches, view.columns, view.columns};
-  const auto left_out = shape.end() - (s.per == StatePer::row ? 1 : 2);
-  rule.keeps_dims ? void(*left_out = 1) : void(shape.erase(left_out));
-  return shape;
-}
-
-// The arrays of a slot.
-std::vector<Field> arrays_of(const Rule& rule, const Slot& s) {
-  std::vector<Field> out;
-  const auto add = [&](std::string_view what, const char* dtype, void* data,
-                       const std::vector<int64_t>& shape) {
-    int64_t n = 1;
-    for (int64_t d : shape) n *= d;
-    out.push_back(
-        {key_of(s, what), dtype, shape, data, static_cast<size_t>(n) * io::dtype_size(dtype)});
-  };
-  for (size_t j = 0; j < rule.info.states.size(); ++j) {
-    if ((s.tensor.present >> j & 1) != 0 && !rule.info.states[j].scratch) {
-      add(rule.info.states[j].name, dtype_name(s.tensor.state_storage[j]), s.tensor.state[j],
-          state_shape(rule.info, rule.info.states[j], s.tensor.view, s.param.shape));
-    }
-  }
-  if (s.tensor.param_storage == Storage::bf16_remainder) {
-    add("remainder", "I16", s.tensor.low, s.param.shape);
-  } else if (s.tensor.low != nullptr) {
-    add("master", "F32", s.tensor.low, s.param.shape);
-  }
-  return out;
-}
-
-// The scalars of a slot.
-std::vector<Field> scalars_of(const Rule& rule, Slot& s) {
-  std::vector<Field> out = {{key_of(s, "step"), "I64", {}, &s.steps, sizeof s.steps}};
-  if (rule.info.counts_per_group) return out;
-  for (size_t j = 0; j < rule.info.scalars.size(); ++j) {
-    out.push_back({key_of(s, rule.info.scalars[j]), "F64", {}, &s.scalars[j], sizeof(double)});
-  }
-  return out;
-}
+using namespace checkpoint;
 
 json describe_group(const Rule& rule, const Group& g, const std::vector<Slot>& slots) {
-  json hyper, scalars = json::object(), params = json::array();
+  json hyper, scalars = json::object(), params = json::array(), formats = json::array(),
+              roles = json::array(), shapes = json::array();
   for (size_t k = 0; k < g.hyper.size(); ++k) hyper[rule.info.knobs[k].name] = g.hyper[k];
   if (rule.info.counts_per_group) {
     for (size_t j = 0; j < rule.info.scalars.size(); ++j) {
       scalars[rule.info.scalars[j]] = g.scalars[j];
     }
   }
-  for (size_t i : g.slots) params.push_back(slots[i].param.name);
+  for (size_t i : g.slots) {
+    params.push_back(slots[i].param.name);
+    formats.push_back(to_string(slots[i].format));
+    roles.push_back(to_string(slots[i].param.role));
+    shapes.push_back(slots[i].param.shape);
+  }
   return {{"hyper", hyper},
           {"schedule", format(g.options.schedule)},
           {"maximize", g.options.maximize},
@@ -99,7 +40,10 @@ json describe_group(const Rule& rule, const Group& g, const std::vector<Slot>& s
           {"state_rounding", to_string(g.options.state_rounding)},
           {"step", g.steps},
           {"scalars", scalars},
-          {"params", params}};
+          {"params", params},
+          {"formats", formats},
+          {"roles", roles},
+          {"shapes", shapes}};
 }
 
 // Reads and checks a whole file before anything in memory changes.
@@ -112,7 +56,7 @@ class Reader {
     std::vector<Group> groups;  // hyper, schedule, steps and scalars only
     std::vector<Slot> slots;    // steps and scalars only
     std::vector<std::pair<Field, const std::byte*>> arrays;
-    int64_t skipped;
+    int64_t skipped, not_finite;
     uint64_t seed;
     bool evaluating;
   };
@@ -126,6 +70,7 @@ class Reader {
       const json about = json::parse(meta("state"));
       r.skipped = about.at("skipped").get<int64_t>();
       if (r.skipped < 0) refuse(fmt::format("skipped is {}, expected 0 or more", r.skipped));
+      r.not_finite = about.value("not_finite", int64_t{0});
       r.seed = about.at("seed").get<uint64_t>();
       r.evaluating = about.at("evaluating").get<bool>();
       read_groups(json::parse(meta("groups")), r);
@@ -167,7 +112,9 @@ class Reader {
   Group read_group(const json& j, size_t index) const {
     const Group& here = m_.groups[index];
     const json mine = describe_group(m_.rule, here, m_.slots);
-    for (const char* key : {"params", "maximize", "rounding", "state", "state_rounding"}) {
+    // Files of earlier versions have one format for all.
+    const char* formats = j.contains("formats") ? "formats" : "state";
+    for (const char* key : {"params", "maximize", "rounding", formats, "state_rounding"}) {
       if (j.at(key) != mine[key]) {
         refuse(fmt::format("group {}: {} is {}, this optimizer has {}", index, key,
                            shortened(j.at(key)), shortened(mine[key])));
@@ -253,8 +200,10 @@ void Optimizer::save(const std::string& path) const {
   m.pull();
   json groups = json::array();
   for (const Group& g : m.groups) groups.push_back(describe_group(m.rule, g, m.slots));
-  const json about = {
-      {"skipped", m.skipped}, {"seed", m.options.seed}, {"evaluating", m.evaluating}};
+  const json about = {{"skipped", m.skipped},
+                      {"not_finite", m.not_finite + m.backend.not_finite()},
+                      {"seed", m.options.seed},
+                      {"evaluating", m.evaluating}};
   std::vector<io::TensorOut> tensors;
   std::vector<std::vector<std::byte>> from_device;
   for (Slot& s : m.slots) {
@@ -308,6 +257,8 @@ void Optimizer::load(const std::string& path) {
     m.groups[g].scalars = r.groups[g].scalars;
   }
   m.skipped = r.skipped;
+  m.not_finite = r.not_finite;
+  m.backend.set_not_finite(0);
   m.options.seed = r.seed;
   m.evaluating = r.evaluating;
   m.push();

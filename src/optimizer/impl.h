@@ -21,7 +21,8 @@ struct Slot {
   Param param;
   cpu::Tensor tensor;
   size_t group;
-  Bits64 id;  // hash of the name: the same in any order and in any shard
+  StateFormat format = StateFormat::f32;
+  Bits64 id = 0;  // hash of the name: the same in any order and in any shard
   int64_t steps = 0;
   Scalars scalars{};
 };
@@ -54,6 +55,7 @@ struct Optimizer::Impl {
   std::vector<Group> groups;
   std::vector<Slot> slots;
   int64_t skipped = 0;
+  int64_t not_finite = 0;  // on the CPU: before the backend began to count
   double grad_norm = 0;
   bool evaluating = false;
   bool lacks_matrix = false;  // there are elements, and none of them in a matrix
@@ -101,10 +103,17 @@ struct Optimizer::Impl {
 // Groups, formats and memory of parameters that are about to be added.
 void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
+// Which states a parameter keeps, and how they lie in memory: by its shape, role and slot.format.
+void choose_states(const Rule& rule, const Group& group, Slot& slot, Device device);
 // A parameter as the rule sees it; throws where the rule is not for such.
 View view_of(const Rule& rule, const Param& p, int64_t elements, const double* hyper);
 // How many values a state has of a tensor of n elements; 0 if its side has none.
 int64_t state_elements(const View& v, int64_t n, const StateInfo& s);
+// One codec's storage of a state of this format. averages: how many such states its parameter has.
+cpu::Storage state_storage(StateFormat format, Rounding rounding, bool nonneg, int averages);
+// n values of a storage on the host, by plain code; and the other way round.
+std::vector<float> decoded(cpu::Storage storage, const void* data, const void* scales, int64_t n);
+void encode(cpu::Storage storage, const std::vector<float>& values, void* data, void* scales);
 // Sets a master or remainder from the 16-bit parameter.
 void fill_low(const Slot& slot, Device device);
 

@@ -70,27 +70,37 @@ Storage grad_storage(const Param& p) {
   refuse(p, "unknown gradient dtype");
 }
 
-Storage state_storage(const Param& p, const GroupOptions& o, const StateInfo& s, Device device) {
-  if (p.dtype == DType::f64) {
-    if (o.state != StateFormat::f32) {
-      refuse(p, fmt::format("state format {}: an fp64 parameter keeps fp64 state",
-                            to_string(o.state)));
-    }
-    return Storage::f64;
+// A block that shares a scale must not reach from one row into the next where rows are summed up.
+bool rows_fit(const View& view) { return !view.matrix || view.columns % kBlock == 0; }
+
+// Written by a pass and read by a later one, which sees what was stored.
+bool is_read_again(const Rule& rule, size_t j) {
+  bool written = false;
+  for (const Pass& pass : rule.passes) {
+    if (written && (pass.reads >> j & 1) != 0) return true;
+    written = written || (pass.writes >> j & 1) != 0;
   }
+  return false;
+}
+Storage storage_of(const Slot& slot, const GroupOptions& o, const Rule& erased, size_t j,
+                   Device device) {
+  const RuleInfo& rule = erased.info;
+  const StateInfo& s = rule.states[j];
+  if (slot.param.dtype == DType::f64) return Storage::f64;
   if (s.scratch) {  // tensor cores want bf16
     const bool narrow = device.kind == Device::Kind::cuda && !s.exact;
     return narrow ? Storage::bf16_nearest : Storage::f32;
   }
-  if (o.state == StateFormat::f32 || s.exact) return Storage::f32;
-  return o.state_rounding == Rounding::nearest ? Storage::bf16_nearest : Storage::bf16_stochastic;
-}
-
-size_t element_bytes(Storage s) { return s == Storage::f64 ? 8 : s == Storage::f32 ? 4 : 2; }
-
-size_t low_bytes(Storage s) {
-  if (s == Storage::bf16_remainder) return 2;
-  return s == Storage::bf16_master || s == Storage::f16_master ? 4 : 0;
+  if (s.exact) return Storage::f32;
+  int averages = 0;
+  for (size_t k = 0; k < rule.states.size(); ++k) {
+    const bool kept = (slot.tensor.present >> k & 1) != 0;
+    if (kept && !rule.states[k].exact && !rule.states[k].scratch) ++averages;
+  }
+  const Storage storage = state_storage(slot.format, o.state_rounding, s.nonneg, averages);
+  // There, a small second moment may become zero, and would be divided by.
+  if (s.nonneg && is_bitsandbytes(storage) && is_read_again(erased, j)) return Storage::f32;
+  return is_quantised(storage) && !rows_fit(slot.tensor.view) ? Storage::f32 : storage;
 }
 
 void check_pointers(const Param& p, int64_t n, Device device) {
@@ -114,9 +124,9 @@ struct Cursor {
   Device device;
   std::byte* base;
   size_t used = 0;
-  void* take(int64_t n, size_t width) {
+  void* take(int64_t size) {
     const bool cpu = device.kind == Device::Kind::cpu;
-    const size_t align = cpu ? 64 : 512, bytes = static_cast<size_t>(n) * width;
+    const size_t align = cpu ? 64 : 512, bytes = static_cast<size_t>(size);
     if (cpu && bytes >= kLarge) used += 13 * align;
     void* at = base == nullptr ? nullptr : base + used;
     used += (bytes + align - 1) / align * align;
@@ -127,17 +137,37 @@ struct Cursor {
 void place(const RuleInfo& rule, std::vector<Slot>& added, Cursor& cursor) {
   for (Slot& slot : added) {
     cpu::Tensor& t = slot.tensor;
-    if (const size_t bytes = low_bytes(t.param_storage)) t.low = cursor.take(t.n, bytes);
+    const bool has_low = low_bytes_for(t.param_storage, 1) > 0;
+    if (has_low) t.low = cursor.take(low_bytes_for(t.param_storage, t.n));
     for (size_t j = 0; j < rule.states.size(); ++j) {
-      if ((t.present >> j & 1) != 0 && !rule.states[j].scratch) {
-        t.state[j] = cursor.take(state_elements(t.view, t.n, rule.states[j]),
-                                 element_bytes(t.state_storage[j]));
-      }
+      if ((t.present >> j & 1) == 0 || rule.states[j].scratch) continue;
+      const int64_t n = state_elements(t.view, t.n, rule.states[j]);
+      t.state[j] = cursor.take(bytes_for(t.state_storage[j], n));
+      if (!is_quantised(t.state_storage[j])) continue;
+      t.scale[j] = static_cast<float*>(cursor.take(4 * scales_for(t.state_storage[j], n)));
     }
   }
 }
 
 }  // namespace
+
+Storage state_storage(StateFormat format, Rounding rounding, bool nonneg, int averages) {
+  switch (format) {
+    case StateFormat::f32:
+      return Storage::f32;
+    case StateFormat::bf16:
+      return rounding == Rounding::nearest ? Storage::bf16_nearest : Storage::bf16_stochastic;
+    case StateFormat::q8:
+      return nonneg ? Storage::q8_nonneg : Storage::q8;
+    case StateFormat::bnb8:  // there, an only state is signed whatever it holds
+      return nonneg && averages > 1 ? Storage::bnb8_nonneg : Storage::bnb8;
+    case StateFormat::q4:
+      return nonneg ? Storage::q4_nonneg : Storage::q4;
+    case StateFormat::fp8:
+      return Storage::fp8;
+  }
+  return Storage::f32;
+}
 
 View view_of(const Rule& rule, const Param& p, int64_t n, const double* hyper) {
   if (rule.view == nullptr || n == 0) return {1, 1, n, false};
@@ -163,6 +193,28 @@ int64_t state_elements(const View& v, int64_t n, const StateInfo& s) {
       return v.right ? v.batches * v.columns * v.columns : 0;
   }
   return 0;
+}
+
+void choose_states(const Rule& erased, const Group& group, Slot& slot, Device device) {
+  const RuleInfo& rule = erased.info;
+  const Param& p = slot.param;
+  cpu::Tensor& t = slot.tensor;
+  t.n = element_count(p);
+  t.view = view_of(erased, p, t.n, group.hyper.data());
+  t.present = group.present;
+  for (size_t j = 0; j < rule.states.size(); ++j) {
+    const bool kept = t.view.matrix ? rule.states[j].of_matrices : rule.states[j].of_vectors;
+    const bool side =
+        !is_square(rule.states[j].per) || state_elements(t.view, t.n, rule.states[j]) > 0;
+    if (!kept || !side) t.present &= ~(1u << j);
+  }
+  if (p.dtype == DType::f64 && slot.format != StateFormat::f32) {
+    refuse(p, fmt::format("state format {}: an fp64 parameter keeps fp64 state",
+                          to_string(slot.format)));
+  }
+  for (size_t j = 0; j < rule.states.size(); ++j) {
+    t.state_storage[j] = storage_of(slot, group.options, erased, j, device);
+  }
 }
 
 void fill_low(const Slot& slot, Device device) {
@@ -198,19 +250,10 @@ void prepare_group(const Rule& erased, const Options& options, Group& group,
     check_pointers(p, t.n, options.device);
     t.param = p.data;
     t.grad = p.grad;
-    t.view = view_of(erased, p, t.n, group.hyper.data());
-    t.present = group.present;
-    for (size_t j = 0; j < rule.states.size(); ++j) {
-      const bool kept = t.view.matrix ? rule.states[j].of_matrices : rule.states[j].of_vectors;
-      const bool side =
-          !is_square(rule.states[j].per) || state_elements(t.view, t.n, rule.states[j]) > 0;
-      if (!kept || !side) t.present &= ~(1u << j);
-    }
     t.param_storage = param_storage(p, group.options.rounding);
     t.grad_storage = grad_storage(p);
-    for (size_t j = 0; j < rule.states.size(); ++j) {
-      t.state_storage[j] = state_storage(p, group.options, rule.states[j], options.device);
-    }
+    slot.format = group.options.state.choose(p);
+    choose_states(erased, group, slot, options.device);
     slot.id = name_id(p.name);
   }
   Cursor count{options.device, nullptr};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "cuda/memory.h"
@@ -50,11 +51,12 @@ void Optimizer::Impl::pull() {
   const std::optional<cuda::Engine::Totals> totals = cuda->pull(slots, groups);
   if (!totals) return;
   skipped = totals->skipped;
+  not_finite = totals->not_finite;
   grad_norm = totals->norm;
 }
 
 void Optimizer::Impl::push() {
-  if (cuda != nullptr) cuda->push(skipped, options.seed);
+  if (cuda != nullptr) cuda->push(skipped, not_finite, options.seed);
 }
 
 Scalars Optimizer::Impl::initial_scalars() const {
@@ -131,7 +133,7 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
     if (!names.insert(p.name).second) {
       invalid(fmt::format("two parameters are named '{}', expected unique names", p.name));
     }
-    added.push_back({p, {}, m.groups.size(), 0, 0, group.scalars});
+    added.push_back({.param = p, .tensor = {}, .group = m.groups.size(), .scalars = group.scalars});
     group.slots.push_back(m.slots.size() + added.size() - 1);
   }
   prepare_group(m.rule, m.options, group, added);
@@ -264,9 +266,73 @@ int64_t Optimizer::skipped() const {
   return impl_->skipped;
 }
 
+int64_t Optimizer::not_finite() const {
+  impl_->pull();
+  return impl_->not_finite + impl_->backend.not_finite();
+}
+
 double Optimizer::grad_norm() const {
   impl_->pull();
   return impl_->grad_norm;
+}
+
+namespace {
+
+StateFormat format_of(cpu::Storage s) {
+  using cpu::Storage;
+  if (is_bitsandbytes(s)) return StateFormat::bnb8;
+  if (is_4_bit(s)) return StateFormat::q4;
+  if (s == Storage::q8 || s == Storage::q8_nonneg) return StateFormat::q8;
+  if (s == Storage::fp8) return StateFormat::fp8;
+  return s == Storage::f32 || s == Storage::f64 ? StateFormat::f32 : StateFormat::bf16;
+}
+
+StateView view_of_state(const Slot& s, const StateInfo& info, size_t j) {
+  const cpu::Storage storage = s.tensor.state_storage[j];
+  const StateFormat format = format_of(storage);
+  const DType type = storage == cpu::Storage::f64  ? DType::f64
+                     : format == StateFormat::bf16 ? DType::bf16
+                                                   : DType::f32;
+  const int64_t n = state_elements(s.tensor.view, s.tensor.n, info);
+  StateView view{info.name, s.tensor.state[j], type, n, bytes_for(storage, n), format};
+  if (!is_quantised(storage)) return view;
+  view.scales = s.tensor.scale[j];
+  view.block = scaled_block(storage);
+  view.nonneg = storage == cpu::Storage::q8_nonneg || storage == cpu::Storage::bnb8_nonneg ||
+                storage == cpu::Storage::q4_nonneg;
+  return view;
+}
+
+}  // namespace
+
+StateFormat Optimizer::state_format(size_t i) const { return impl_->slot_at(i).format; }
+
+std::vector<float> Optimizer::state_values(size_t i, std::string_view name) const {
+  const Slot& s = impl_->slot_at(i);
+  std::vector<std::string> names;
+  for (const StateView& v : states(i)) {
+    names.push_back(v.name);
+    if (v.name != name) continue;
+    const auto bytes = static_cast<size_t>(v.bytes);
+    const auto scale_bytes =
+        v.block == 0 ? 0 : static_cast<size_t>((v.size + v.block - 1) / v.block) * sizeof(float);
+    std::vector<std::byte> data(bytes), scales(scale_bytes);
+    const auto copy = [&](std::vector<std::byte>& to, const void* from) {
+      if (to.empty()) return;
+      impl_->cuda ? cuda::copy_to_host(impl_->options.device.index, to.data(), from, to.size())
+                  : void(std::memcpy(to.data(), from, to.size()));
+    };
+    impl_->pull();
+    copy(data, v.data);
+    copy(scales, v.scales);
+    const auto j = static_cast<size_t>(
+        &*std::find_if(impl_->rule.info.states.begin(), impl_->rule.info.states.end(),
+                       [&](const StateInfo& info) { return info.name == name; }) -
+        impl_->rule.info.states.data());
+    return decoded(s.tensor.state_storage[j], data.data(), scales.data(), v.size);
+  }
+  invalid(fmt::format("parameter '{}' has no state '{}', expected one of {}", s.param.name, name,
+                      fmt::join(names, ", ")));
 }
 
 std::vector<StateView> Optimizer::states(size_t i) const {
@@ -274,13 +340,8 @@ std::vector<StateView> Optimizer::states(size_t i) const {
   std::vector<StateView> out;
   for (size_t j = 0; j < impl_->rule.info.states.size(); ++j) {
     if (!(s.tensor.present >> j & 1) || impl_->rule.info.states[j].scratch) continue;
-    const cpu::Storage f = s.tensor.state_storage[j];
-    const DType type = f == cpu::Storage::f64   ? DType::f64
-                       : f == cpu::Storage::f32 ? DType::f32
-                                                : DType::bf16;
     const StateInfo& info = impl_->rule.info.states[j];
-    out.push_back(
-        {info.name, s.tensor.state[j], type, state_elements(s.tensor.view, s.tensor.n, info)});
+    out.push_back(view_of_state(s, info, j));
   }
   return out;
 }
@@ -293,7 +354,7 @@ int64_t Optimizer::state_bytes() const {
 
 namespace {
 
-// Bytes of one element that a pass reads and writes; a pass over everything is an entry.
+// Bytes that a pass reads and writes; a pass over everything is an entry.
 int64_t bytes_of_pass(const Slot& slot, const Pass& pass, const std::vector<StateInfo>& states) {
   const cpu::Tensor& t = slot.tensor;
   const auto data = static_cast<int64_t>(size_of(slot.param.dtype));
@@ -303,12 +364,12 @@ int64_t bytes_of_pass(const Slot& slot, const Pass& pass, const std::vector<Stat
   int64_t bytes = pass.grad ? static_cast<int64_t>(size_of(slot.param.grad_dtype)) : 0;
   if (pass.param) bytes += master ? 4 : remainder ? data + 2 : data;
   if ((pass.writes & kWritesParam) != 0) bytes += master ? data + 4 : remainder ? data + 2 : data;
+  bytes *= t.n;
   for (size_t j = 0; j < states.size(); ++j) {
     if (!(t.present >> j & 1) || states[j].per != StatePer::element) continue;
-    const int64_t width = t.state_storage[j] == cpu::Storage::f64   ? 8
-                          : t.state_storage[j] == cpu::Storage::f32 ? 4
-                                                                    : 2;
-    bytes += width * ((pass.reads >> j & 1) + (pass.writes >> j & 1));
+    const int64_t stored =
+        bytes_for(t.state_storage[j], t.n) + 4 * scales_for(t.state_storage[j], t.n);
+    bytes += stored * ((pass.reads >> j & 1) + (pass.writes >> j & 1));
   }
   return bytes;
 }
@@ -324,7 +385,7 @@ template <class F>
 void Optimizer::Impl::for_bytes(F f) const {
   for (const Slot& s : slots) {
     const auto add = [&](const Pass& pass) {
-      f(bytes_of_pass(s, pass, rule.info.states) * s.tensor.n, !writes_anything(s, pass));
+      f(bytes_of_pass(s, pass, rule.info.states), !writes_anything(s, pass));
     };
     if (rule.passes.empty()) add({~0u, rule.entries[0].writes});
     const unsigned active = rule.active_passes(groups[s.group].hyper.data(), s.tensor.view.matrix);

@@ -147,8 +147,8 @@ int Rule::variant_of(unsigned present) const {
 }
 
 cpu::Kernel Rule::cpu_kernel(int isa, int entry, unsigned present, cpu::Path path) const {
-  const int index =
-      (entry * (1 << optional_states) + variant_of(present)) * 3 + static_cast<int>(path);
+  const int of_path = static_cast<int>(cpu::in_blocks(path) ? cpu::Path::blocks : path);
+  const int index = (entry * (1 << optional_states) + variant_of(present)) * 3 + of_path;
   return cpu[static_cast<size_t>(isa)]->table[index];
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/quantise.h"
 #include "cuda/memory.h"
 #include "gallop/error.h"
 #include "optimizer/impl.h"
@@ -123,9 +124,11 @@ void Optimizer::Impl::make_jobs(int entry, bool with_grad) {
     if (std::isinf(limit)) scale *= std::exchange(factor, 1);
     const Coefs* coef = chosen_coefs.empty() ? nullptr : &coefs[chosen_coefs[i]];
     const Bits64 key = combine(combine(options.seed, s.id), static_cast<Bits64>(s.steps));
+    const Bits32 dither = dither_of(options.seed, s.id, s.steps);
     const unsigned passes = rule.active_passes(g.hyper.data(), s.tensor.view.matrix);
     jobs.push_back({&s.tensor, coef == nullptr ? nullptr : coef->values.data(), scale, limit,
-                    factor, key, passes, g.hyper.data(), coef == nullptr ? Clock{} : coef->clock});
+                    factor, key, dither, passes, g.hyper.data(),
+                    coef == nullptr ? Clock{} : coef->clock});
   }
 }
 
@@ -331,10 +334,13 @@ void Optimizer::reset_state() {
     s.steps = 0;
     s.scalars = m.initial_scalars();
     for (const StateView& v : states(static_cast<size_t>(&s - m.slots.data()))) {
-      const size_t bytes = static_cast<size_t>(v.size) * size_of(v.dtype);
-      if (bytes == 0) continue;
-      m.cuda ? cuda::zero(m.options.device.index, v.data, bytes)
-             : void(std::memset(v.data, 0, bytes));
+      const auto zero = [&](void* data, int64_t bytes) {
+        if (bytes == 0) return;
+        m.cuda ? cuda::zero(m.options.device.index, data, static_cast<size_t>(bytes))
+               : void(std::memset(data, 0, static_cast<size_t>(bytes)));
+      };
+      zero(v.data, v.bytes);
+      if (v.scales != nullptr) zero(v.scales, 4 * ((v.size + v.block - 1) / v.block));
     }
   }
   for (Group& g : m.groups) {

@@ -15,7 +15,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kDTypes = {"fp32", "bf16", "fp16", "fp64"};
 constexpr std::array<std::string_view, 4> kRoundings = {"nearest", "stochastic", "master",
                                                         "remainder"};
-constexpr std::array<std::string_view, 2> kStateFormats = {"fp32", "bf16"};
+constexpr std::array<std::string_view, 6> kStateFormats = {"fp32",     "bf16", "8bit",
+                                                           "8bit-bnb", "4bit", "fp8"};
 constexpr std::array<std::string_view, 3> kModes = {"unfused", "single", "multi"};
 constexpr std::array<std::string_view, 6> kRoles = {"other", "embedding", "norm",
                                                     "bias",  "head",      "hidden"};

@@ -152,6 +152,51 @@ TEST_F(Goldens, AnotherHyperParameterFails) {
   EXPECT_EQ(text(row, "status"), "fail");
 }
 
+// ---- 8-bit state, and its maps ----
+
+TEST_F(Goldens, AFewOtherCodesPassAndManyFail) {
+  for (size_t changed : {10, 200}) {  // of 5,120
+    const lab::Row row = replay_changed("adamw8bit-0.safetensors", [&](Recording& r) {
+      std::vector<std::byte>& codes = r.data.at("state1.0.after.6");
+      for (size_t i = 0; i < changed; ++i) codes[i] ^= std::byte{1};
+    });
+    EXPECT_EQ(text(row, "status"), changed == 10 ? "pass" : "fail");
+    if (changed == 10) continue;
+    EXPECT_NE(text(row, "detail").find("state1.0.after.6"), std::string::npos);
+  }
+}
+
+// Parameters are near 0.1 to 1, and 12 steps of 0.001 change them by 0.012 at most.
+TEST_F(Goldens, With8BitStateOneParameterMayBeOffByATwentiethOfItsChangeButNotByHalf) {
+  for (bool far : {false, true}) {
+    const lab::Row row = replay_changed("lion8bit-1.safetensors", [&](Recording& r) {
+      float x;
+      std::byte* at = r.data.at("p.3.after.12").data();
+      std::memcpy(&x, at, sizeof x);
+      x += far ? 0.007f : 0.005f;
+      std::memcpy(at, &x, sizeof x);
+    });
+    EXPECT_EQ(text(row, "status"), far ? "fail" : "pass");
+    EXPECT_EQ(text(row, "detail").find("p.3.after.12[0]") != std::string::npos, far);
+  }
+}
+
+TEST_F(Goldens, AnotherScaleFails) {
+  const lab::Row row = replay_changed(
+      "lion8bit-1.safetensors", [](Recording& r) { r.scale_one("absmax1.0.after.3", 1.05f); });
+  EXPECT_EQ(text(row, "status"), "fail");
+  EXPECT_NE(text(row, "detail").find("absmax1.0.after.3["), std::string::npos);
+}
+
+TEST_F(Goldens, AnotherMapFails) {
+  const lab::Row row = replay_changed("dynamic-map.safetensors",
+                                      [](Recording& r) { r.scale_one("unsigned", 1.00001f); });
+  EXPECT_EQ(text(row, "status"), "fail");
+  EXPECT_NE(text(row, "detail").find("unsigned["), std::string::npos) << text(row, "detail");
+}
+
+// ---- what cannot be replayed ----
+
 TEST_F(Goldens, AnUnknownOptimizerIsSkippedByName) {
   const lab::Row row = replay_changed("sgd-2.safetensors",
                                       [](Recording& r) { r.metadata["optimizer"] = "mystery"; });

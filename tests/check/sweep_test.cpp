@@ -91,8 +91,9 @@ TEST(Sweep, SeesErrorsThatAreNotNothing) {
 TEST(Sweep, CoversEveryCombinationOfFormats) {
   std::set<std::string> names;
   for (const Formats& f : all_formats()) names.insert(to_string(f));
-  // 8 kinds of 16- and 32-bit parameters, 3 of gradients, 3 of states, and fp64 alone.
-  EXPECT_EQ(names.size(), 8u * 3 * 3 + 1);
+  // 8 kinds of 16- and 32-bit parameters, 3 of gradients, 3 of states, and fp64 alone; each of the
+  // four formats that share scales with 4 of these.
+  EXPECT_EQ(names.size(), 8u * 3 * 3 + 1 + 4 * 4);
   EXPECT_EQ(all_formats().size(), names.size());
 }
 
@@ -179,13 +180,13 @@ void rounds_badly(int path, const cpu::KernelArgs& a) {
 
 void writes_one_too_many(int path, const cpu::KernelArgs& a) {
   right_kernel(path, a);
-  const size_t bytes = static_cast<size_t>(a.param_codec->data_bytes);
+  const size_t bytes = static_cast<size_t>(a.param_codec->data_bytes / cpu::kBlock);
   std::memset(static_cast<char*>(a.param) + static_cast<size_t>(a.n) * bytes, 0, bytes);
 }
 
 void writes_the_gradient(int path, const cpu::KernelArgs& a) {
   right_kernel(path, a);
-  const size_t bytes = static_cast<size_t>(a.grad_codec->data_bytes);
+  const size_t bytes = static_cast<size_t>(a.grad_codec->data_bytes / cpu::kBlock);
   std::memset(static_cast<char*>(const_cast<void*>(a.grad)) - bytes, 0, bytes);
 }
 

@@ -173,7 +173,7 @@ TEST(SquareSum, OfAllTensorsHasTheSameBitsForAnyNumberOfThreads) {
     tensors.push_back(t);
   }
   std::vector<Job> jobs;
-  for (const Tensor& t : tensors) jobs.push_back({&t, nullptr, 0.5, kNoLimit, 1, 0, 0});
+  for (const Tensor& t : tensors) jobs.push_back({&t, nullptr, 0.5, kNoLimit, 1, 0, 0, 0});
   const double alone = Backend(find_rule("adamw"), 1).square_sum(jobs);
   EXPECT_NEAR(alone, static_cast<double>(want), static_cast<double>(want) * 1e-12);
   for (int threads : {2, 3, 5, 8}) {
@@ -192,7 +192,7 @@ TEST(SquareSum, OfAllTensorsIsNotFiniteIfAGradientIsNotEvenUnderAClamp) {
       t.grad = grad.data();
       t.n = grad.size();
       t.grad_storage = type.storage;
-      const Job job{&t, nullptr, 1, 0.1, 1, 0, 0};
+      const Job job{&t, nullptr, 1, 0.1, 1, 0, 0, 0};
       EXPECT_FALSE(std::isfinite(Backend(find_rule("adamw"), 1).square_sum({&job, 1})))
           << to_string(type.dtype) << " " << bad;
     }

@@ -62,6 +62,8 @@ inline std::vector<int64_t> shape_of(int64_t n) {
   if (n == 255) return {3, 5, 17};
   if (n == 1003) return {17, 59};
   if (n == 200000) return {800, 250};
+  if (n == 5120) return {20, 256};  // rows that states may share scales in
+  if (n == 4608) return {3, 6, 256};
   return {n};
 }
 
@@ -94,22 +96,30 @@ inline std::vector<Variant> variants() {
 
 inline constexpr Mode kModes[] = {Mode::unfused, Mode::single, Mode::multi};
 
-// Every format of parameters with every format of states, gradient formats taken in turn.
+inline bool shares_scales(StateFormat f) { return f != StateFormat::f32 && f != StateFormat::bf16; }
+
+// Every format of parameters with every format of states, gradient formats taken in turn; of states
+// that share scales, every other combination that is checked.
 inline std::vector<Formats> formats() {
   std::vector<Formats> out;
-  size_t k = 0;
+  size_t k = 0, shared = 0;
   for (const Formats& f : check::all_formats()) {
     if (f.param == DType::f64) {
       out.push_back(f);
-      continue;
+    } else if (shares_scales(f.state)) {
+      if (shared++ % 2 == 0) out.push_back(f);
+    } else {
+      // Nine in a row share the parameter's format: three gradients by three states.
+      const size_t param = k / 9, grad = k / 3 % 3, state = k % 3;
+      if ((param + state) % 3 == grad) out.push_back(f);
+      ++k;
     }
-    // Nine in a row share the parameter's format: three gradients by three states.
-    const size_t param = k / 9, grad = k / 3 % 3, state = k % 3;
-    if ((param + state) % 3 == grad) out.push_back(f);
-    ++k;
   }
   return out;
 }
+
+inline constexpr StateFormat kShared[] = {StateFormat::q8, StateFormat::bnb8, StateFormat::q4,
+                                          StateFormat::fp8};
 
 inline bool has_entry(const Optimizer& o, std::string_view entry) {
   for (const std::string& e : o.rule().entries) {
@@ -159,6 +169,7 @@ struct Plan {
   Formats formats = kF32;
   Options options = one_thread();
   GroupOptions group = {};  // hyper and formats come from above
+  std::string policy = {};  // of states, instead of one format for all
   std::vector<std::vector<int64_t>> sizes = {{0, 1, 255, 256}, {257, 1003}};
   Device device = test_device();
 };
@@ -183,7 +194,8 @@ class World {
       GroupOptions group = s.group;
       group.hyper = s.variant.hyper;
       group.rounding = s.formats.rounding;
-      group.state = s.formats.state;
+      group.state =
+          s.policy.empty() ? StatePolicy::all(s.formats.state) : parse_state_policy(s.policy);
       group.state_rounding = s.formats.state_rounding;
       optimizer.add_group(added, group);
       if (g > 0) optimizer.set(g, "lr", optimizer.get(g, "lr") / 2);
@@ -246,7 +258,10 @@ class World {
       s.add(name + ".low", low, n * (formats_.rounding == Rounding::master ? 4 : 2));
     }
     for (const StateView& v : optimizer.states(i)) {
-      s.add(name + "." + v.name, v.data, static_cast<size_t>(v.size) * size_of(v.dtype));
+      s.add(name + "." + v.name, v.data, static_cast<size_t>(v.bytes));
+      if (v.block == 0) continue;
+      const auto scales = static_cast<size_t>((v.size + v.block - 1) / v.block);
+      s.add(name + "." + v.name + ".absmax", v.scales, scales * sizeof(float));
     }
     const int64_t steps = optimizer.steps(i);
     s.add(name + ".steps", &steps, sizeof steps);

@@ -124,7 +124,7 @@ void expect_fp32_trajectory(const Variant& v, DType type, Rounding rounding, con
       }
       const auto a = wide.optimizer.states(p), b = narrow.optimizer.states(p);
       for (size_t j = 0; j < a.size(); ++j) {
-        const auto bytes = static_cast<size_t>(a[j].size) * size_of(a[j].dtype);
+        const auto bytes = static_cast<size_t>(a[j].bytes);
         ASSERT_TRUE(bytes == 0 || std::memcmp(a[j].data, b[j].data, bytes) == 0) << a[j].name;
       }
     }
@@ -166,10 +166,13 @@ TEST(LowPrecision, RefreshMastersFollowsNewParameters) {
 
 TEST(LowPrecision, WeightLikeStateStaysFp32) {
   Plan plan{plain("schedulefree_adamw")};
-  plan.formats.state = StateFormat::bf16;
-  World w(plan);
-  for (const StateView& s : w.optimizer.states(5)) {
-    EXPECT_EQ(s.dtype, s.name == "z" ? DType::f32 : DType::bf16) << s.name;
+  for (StateFormat f :
+       {StateFormat::bf16, StateFormat::q8, StateFormat::bnb8, StateFormat::q4, StateFormat::fp8}) {
+    plan.formats.state = f;
+    World w(plan);
+    for (const StateView& s : w.optimizer.states(5)) {
+      EXPECT_EQ(s.format, s.name == "z" ? StateFormat::f32 : f) << s.name;
+    }
   }
 }
 
