@@ -397,9 +397,9 @@ struct TileWorker {
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
         if (!writes(j) || !is_quantised(t.state_storage[j])) continue;
-        T& x = l[i / kVector].s[j][i % kVector];
-        if ((bits_of(x) & 0x7fffffffu) < kNotFinite) continue;
-        x = 0;
+        T& value = l[i / kVector].s[j][i % kVector];
+        if ((bits_of(value) & 0x7fffffffu) < kNotFinite) continue;
+        value = 0;
         dropped = true;
       }
       count += dropped ? 1 : 0;

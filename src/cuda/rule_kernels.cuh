@@ -271,8 +271,8 @@ struct CodeStreams : Streams<R, E, Present, Path::quantised> {
     const bool zeroes = kEntry.grad && zero;
     Random random{0, first};
     if (is_stochastic(param_storage)) {
-      const Bits64 key = combine(combine(control.seed, t.id), static_cast<Bits64>(steps));
-      random.key = combine(key, kStream);
+      const Bits64 own = combine(combine(control.seed, t.id), static_cast<Bits64>(steps));
+      random.key = combine(own, kStream);
     }
     if (whole) {
       if constexpr (kWrites) store_param(param, low, param_storage, i, random, l.p);
