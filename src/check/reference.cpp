@@ -162,7 +162,8 @@ double Reference::worst_scale(const StateView& v, size_t j) const {
     }
     worst = std::max(worst, std::abs(v.scales[first / v.block] - most) / allowed);
   }
-  return std::isnan(worst) ? kInfinity : worst;
+  if (std::isnan(worst)) return kInfinity;
+  return worst;
 }
 
 double Reference::worst_after_step(const Optimizer& optimizer, size_t param,

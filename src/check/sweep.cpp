@@ -88,7 +88,7 @@ std::vector<Dims> shapes_of(const Rule& rule, int64_t n) {
   out.push_back({n / kSide, kSide});
   if (n > 100000) return out;
   out.push_back({kSide, n / kSide});
-  if (n >= 2 * kBlock) out.push_back({n / kBlock, kBlock});  // states that share scales
+  if (n >= int64_t{2} * kBlock) out.push_back({n / kBlock, kBlock});  // states that share scales
   out.push_back({3, n / kSide / 3, kSide});
   return out;
 }

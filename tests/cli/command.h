@@ -20,6 +20,7 @@ struct Ran {
 inline Ran run(std::vector<std::string> words) {
   words.insert(words.begin(), "gallop");
   std::vector<char*> argv;
+  argv.reserve(words.size());
   for (std::string& w : words) argv.push_back(w.data());
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();

@@ -34,7 +34,7 @@ TEST(ListPolicy, HybridOverGpt2) {
   EXPECT_EQ(fc.at("count"), 12);
   EXPECT_EQ(fc.at("role"), "hidden");
   EXPECT_EQ(fc.at("shape"), "768x3072");
-  const int64_t n = 12 * 768 * 3072, bytes = 2 * (n + n / 256 * 4);
+  const int64_t n = int64_t{12} * 768 * 3072, bytes = 2 * (n + n / 256 * 4);
   EXPECT_EQ(fc.at("state_bytes"), bytes);
   EXPECT_EQ(fc.at("saved_bytes"), 8 * n - bytes);
   EXPECT_EQ(all.at("count"), 148);
