@@ -80,7 +80,8 @@ TEST(ListPolicy, BadInputIsOneSentence) {
 }
 
 TEST(List, BytesOfStateFormats) {
-  for (const json& r : table({"list"}).at("rows")) {
+  const json listed = table({"list"});
+  for (const json& r : listed.at("rows")) {
     if (r.at("optimizer") != "adamw") continue;
     EXPECT_EQ(r.at("bytes_fp32"), 28);
     EXPECT_EQ(r.at("bytes_fp32_state_bf16"), 20);
