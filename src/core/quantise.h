@@ -236,6 +236,7 @@ GALLOP_FN Bits32 encode_unit(float y, Bits32 dither) {
 
 // What a block's values are multiplied with. A scale that is subnormal counts as zero.
 inline constexpr Bits32 kLeastScale = 1u << 23, kNotFinite = 0x7f800000u;
+GALLOP_FN bool is_finite(float x) { return (bits_of(x) & 0x7fffffffu) < kNotFinite; }
 GALLOP_FN float inverse_of(float scale) {
 #if defined(__CUDA_ARCH__)
   float inverse;

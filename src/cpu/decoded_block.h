@@ -87,7 +87,7 @@ struct DecodedBlock {
     if (static_cast<Bits32>(most) < kNotFinite) return;
     for (int i = 0; i < n; ++i) {
       decoded_g[i] = g[i];
-      if ((bits_of(g[i]) & 0x7fffffffu) < kNotFinite) continue;
+      if (is_finite(g[i])) continue;
       aside.at[aside.count] = i;
       aside.p[aside.count++] = p[i];
       decoded_g[i] = 0;
@@ -109,7 +109,7 @@ struct DecodedBlock {
     for (int i = 0; i < n; ++i) {
       bool dropped = false;
       for (int j = 0; j < States; ++j) {
-        if ((states >> j & 1) == 0 || (bits_of(s[j][i]) & 0x7fffffffu) < kNotFinite) continue;
+        if ((states >> j & 1) == 0 || is_finite(s[j][i])) continue;
         s[j][i] = 0;
         dropped = true;
       }

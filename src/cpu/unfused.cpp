@@ -89,8 +89,6 @@ struct Field {
   }
 };
 
-bool is_finite(float x) { return std::isfinite(x); }
-
 template <class T>
 UnfusedNumbers<T> numbers_of(const Rule& rule, const KernelArgs& a) {
   UnfusedNumbers<T> n;

@@ -140,8 +140,6 @@ __global__ void encode_code_array(const __grid_constant__ Step s, Target target,
   }
 }
 
-__device__ bool is_finite(float x) { return (bits_of(x) & 0x7fffffffu) < kNotFinite; }
-
 __global__ void settle(const __grid_constant__ Step s, Target target,
                        const __grid_constant__ Settled all, Index n) {
   if (is_left_alone(s, target)) return;

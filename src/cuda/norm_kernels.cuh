@@ -398,7 +398,7 @@ struct TileWorker {
       for (int j = 0; j < kN; ++j) {
         if (!writes(j) || !is_quantised(t.state_storage[j])) continue;
         T& value = l[i / kVector].s[j][i % kVector];
-        if ((bits_of(value) & 0x7fffffffu) < kNotFinite) continue;
+        if (is_finite(value)) continue;
         value = 0;
         dropped = true;
       }

@@ -213,7 +213,7 @@ struct CodeStreams : Streams<R, E, Present, Path::quantised> {
     if (kEntry.grad && t.resets) {
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const bool finite = (bits_of(l.g[k]) & 0x7fffffffu) < kNotFinite;
+        const bool finite = is_finite(l.g[k]);
         aside |= finite ? 0u : 1u << k;
         l.g[k] = finite ? l.g[k] : 0.0f;
       }
@@ -300,7 +300,7 @@ struct CodeStreams : Streams<R, E, Present, Path::quantised> {
       if (!writes(j) || !is_quantised(state_storage[j])) continue;
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const bool finite = (bits_of(l.s[j][k]) & 0x7fffffffu) < kNotFinite;
+        const bool finite = is_finite(l.s[j][k]);
         l.s[j][k] = finite ? l.s[j][k] : 0;
         dropped |= finite ? 0 : 1u << k;
       }
