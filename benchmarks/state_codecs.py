@@ -31,7 +31,6 @@ ap.add_argument("--steps", type=int, default=1500)
 ap.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
 ap.add_argument("--parts", default="abdc", help="any of a b c d")
 ap.add_argument("--no-graph", action="store_true", help="no CUDA graph for forward+backward")
-ap.add_argument("--no-extra", action="store_true", help="leave out the rows marked (extra)")
 args = ap.parse_args()
 
 DEV = torch.device("cuda")
@@ -84,37 +83,26 @@ def table(part, title, rows, **common):
 
 
 # ------------------------------------------------------------------ dither
-M32 = 0xFFFFFFFF
-
-
-def to_i32(x64):
-    """int64 tensor, low 32 bits as a signed int32 tensor."""
-    x64 = x64 & M32
-    return torch.where(x64 >= 2 ** 31, x64 - 2 ** 32, x64).to(torch.int32)
-
-
 class Dither:
-    """u(step)[i] = ((step*0x9E3779B1 + index*0xC13FA9A9 + hash) >> 21, plus 0.5) / 2048, in (0,1).
+    """The sequence of gallop (src/core/quantise.h): fractions of 0.618... step + 0.754... (element + stream) + a
+    number of the tensor's, in 2048 parts, the middle of each.
 
-    index counts within each tensor, the hash differs from tensor to tensor (and, by salt, between m and v).
     The u of the latest step is kept, because many codecs ask for the same one. Nobody may write to it.
     """
+    STEP, ELEMENT = 0x4F1BBD, 0x609FD5                          # in 2^-23
 
-    def __init__(self, lengths, salt):
+    def __init__(self, lengths, stream):
         parts = []
         for k, n in enumerate(lengths):
-            h = ((k + 1) * 0x85EBCA6B + salt * 0xC2B2AE35) & M32
-            h = ((h ^ (h >> 15)) * 0x2C1B3C6D) & M32
-            h ^= h >> 13
-            parts.append(to_i32(torch.arange(n, device=DEV, dtype=torch.int64) * 0xC13FA9A9 + h))
+            own = (k + 1) * 0x2C1B3C6D
+            element = torch.arange(n, device=DEV, dtype=torch.int64) + stream
+            parts.append(((element * self.ELEMENT + own) & 0x7FFFFF).to(torch.int32))
         self.base = torch.cat(parts)
         self.step, self.val = None, None
 
     def u(self, step):
         if step != self.step:
-            s = (step * 0x9E3779B1) & M32
-            s = s - 2 ** 32 if s >= 2 ** 31 else s
-            k = ((self.base + s) >> 21) & 2047          # int32 wraps around; & makes the shift logical
+            k = ((self.base + step * self.STEP % 2 ** 23) >> 12) & 2047
             self.val = k.to(torch.float32).add_(0.5).mul_(1.0 / 2048)
             self.step = step
         return self.val
@@ -286,69 +274,44 @@ def m4(p, r): return pow_codec(p, 7, True, r, 128)
 def v4(p, r): return pow_codec(p, 15, False, r, 128)
 
 
+# as gallop's formats: signed codes between squares, the others between codes
+OWN8 = m8(2, "unbiased"), v8(4, "dither")
+OWN4 = m4(2, "unbiased"), v4(4, "dither")
+FP8 = fp8_codec("dither")
+
 # one-shot codecs, part (a)
-M_CODECS = [("fp32", fp32), ("bf16", bf16), ("bnb", bnb_m)]
-M_CODECS += [(f"pow{p} {r}", m8(p, r)) for p in (1, 1.5, 2, 3) for r in ("nearest", "dither")]
-M_CODECS += [("pow2 random", m8(2, "random")), ("pow2 unbiased (extra)", m8(2, "unbiased"))]
-M_CODECS += [(f"fp8 {r}", fp8_codec(r)) for r in ("nearest", "dither", "random")]
-M_CODECS += [("4b torchao", tao_m)]
-M_CODECS += [(f"4b pow{p} {r}", m4(p, r)) for p in (1, 2, 3) for r in ("nearest", "dither")]
-M_CODECS += [("4b pow2 unbiased (extra)", m4(2, "unbiased"))]
-
-M_CODECS += [(f"E{e}M{6 - e + 1} dither", mini_codec(e, 7 - e, True, "dither")) for e in (2, 3)]
-V_CODECS = [("fp32", fp32), ("bf16", bf16), ("bnb", bnb_v)]
-V_CODECS += [(f"pow{p} {r}", v8(p, r)) for p in (2, 3, 4, 6) for r in ("nearest", "dither")]
-V_CODECS += [("pow4 random", v8(4, "random")), ("pow4 unbiased (extra)", v8(4, "unbiased"))]
-V_CODECS += [(f"fp8 {r}", fp8_codec(r)) for r in ("nearest", "dither", "random")]
-V_CODECS += [("4b torchao", tao_v)]
-V_CODECS += [(f"4b pow{p} {r}", v4(p, r)) for p in (2, 3, 4) for r in ("nearest", "dither")]
-V_CODECS += [("4b pow4 unbiased (extra)", v4(4, "unbiased"))]
-
-V_CODECS += [(f"E{e}M{8 - e} dither", mini_codec(e, 8 - e, False, "dither")) for e in (2, 3, 4, 5)]
-V_CODECS += [("4b E2M2 dither", mini_codec(2, 2, False, "dither", 128)), ("4b E3M1 dither", mini_codec(3, 1, False, "dither", 128))]
+M_CODECS = [("bf16", bf16), ("bnb", bnb_m), ("root nearest", m8(2, "nearest")), ("8bit", OWN8[0]),
+            ("root between codes", m8(2, "dither")), ("E2M5", mini_codec(2, 5, True, "dither")),
+            ("fp8 nearest", fp8_codec("nearest")), ("fp8", FP8), ("4b torchao", tao_m), ("4bit", OWN4[0])]
+V_CODECS = [("bf16", bf16), ("bnb", bnb_v), ("fourth root nearest", v8(4, "nearest")), ("8bit", OWN8[1]),
+            ("fourth root random", v8(4, "random")), ("E3M5", mini_codec(3, 5, False, "dither")),
+            ("fp8 nearest", fp8_codec("nearest")), ("fp8", FP8), ("4b torchao", tao_v), ("4bit", OWN4[1])]
 
 # pairs, part (b) and the pair table of part (a)
 PAIRS = [
     ("fp32", fp32, fp32),
     ("bf16 nearest", bf16, bf16),
     ("bnb", bnb_m, bnb_v),
-    ("pow2/pow4 nearest", m8(2, "nearest"), v8(4, "nearest")),
-    ("pow2/pow4 dither", m8(2, "dither"), v8(4, "dither")),
-    ("pow2/pow4 random", m8(2, "random"), v8(4, "random")),
-    ("pow2/pow3 dither", m8(2, "dither"), v8(3, "dither")),
-    ("pow1.5/pow4 dither", m8(1.5, "dither"), v8(4, "dither")),
-    ("pow2/pow6 dither", m8(2, "dither"), v8(6, "dither")),
-    ("fp8 nearest", fp8_codec("nearest"), fp8_codec("nearest")),
-    ("fp8 dither", fp8_codec("dither"), fp8_codec("dither")),
-    ("4b torchao", tao_m, tao_v),
-    ("4b pow2/pow4 dither", m4(2, "dither"), v4(4, "dither")),
-    ("4b pow2/pow3 dither", m4(2, "dither"), v4(3, "dither")),
-    ("4b pow1/pow2 dither", m4(1, "dither"), v4(2, "dither")),
-    ("4b pow2/pow2 dither", m4(2, "dither"), v4(2, "dither")),
-    ("pow2 dither/E3M5", m8(2, "dither"), mini_codec(3, 5, False, "dither")),
-    ("pow2 dither/E4M4", m8(2, "dither"), mini_codec(4, 4, False, "dither")),
-    ("pow2 unbiased/E4M4", m8(2, "unbiased"), mini_codec(4, 4, False, "dither")),
-    ("E3M4/E4M4", mini_codec(3, 4, True, "dither"), mini_codec(4, 4, False, "dither")),
+    ("roots nearest", m8(2, "nearest"), v8(4, "nearest")),
+    ("8bit", *OWN8),
+    ("roots between codes", m8(2, "dither"), v8(4, "dither")),
+    ("roots random", m8(2, "random"), v8(4, "random")),
     ("E2M5/E3M5", mini_codec(2, 5, True, "dither"), mini_codec(3, 5, False, "dither")),
-    ("4b pow2 unbiased/E2M2", m4(2, "unbiased"), mini_codec(2, 2, False, "dither", 128)),
-    ("4b pow2 unbiased/E3M1", m4(2, "unbiased"), mini_codec(3, 1, False, "dither", 128)),
-    ("pow2/pow4 unbiased (extra)", m8(2, "unbiased"), v8(4, "unbiased")),
-    ("4b pow2/pow4 unbiased (extra)", m4(2, "unbiased"), v4(4, "unbiased")),
-    ("4b pow2/pow3 unbiased (extra)", m4(2, "unbiased"), v4(3, "unbiased")),
+    ("E3M4/E4M4", mini_codec(3, 4, True, "dither"), mini_codec(4, 4, False, "dither")),
+    ("fp8 nearest", fp8_codec("nearest"), fp8_codec("nearest")),
+    ("fp8", FP8, FP8),
+    ("4b torchao", tao_m, tao_v),
+    ("4bit", *OWN4),
 ]
 SLOW = [
     ("fp32", fp32),
     ("bnb", bnb_m),
-    ("pow2 nearest", m8(2, "nearest")),
-    ("pow2 dither", m8(2, "dither")),
-    ("pow2 random", m8(2, "random")),
-    ("fp8 dither", fp8_codec("dither")),
-    ("E3M4 dither", mini_codec(3, 4, True, "dither")),
-    ("pow2 unbiased (extra)", m8(2, "unbiased")),
+    ("root nearest", m8(2, "nearest")),
+    ("8bit", OWN8[0]),
+    ("root between codes", m8(2, "dither")),
+    ("root random", m8(2, "random")),
+    ("fp8", FP8),
 ]
-if args.no_extra:
-    M_CODECS, V_CODECS, PAIRS, SLOW = ([c for c in lst if "(extra)" not in c[0]]
-                                       for lst in (M_CODECS, V_CODECS, PAIRS, SLOW))
 
 
 @torch.no_grad()
@@ -375,7 +338,7 @@ def self_test():
             rows.append({"codec": ("m: " if signed else "v: ") + name, "one": rel_l2(y, z),
                          "mean of 512": float((mean / 512 - z.double()).norm() / z.double().norm())})
             amax = float(z.abs().max())
-            coarse = 0.5 if name.startswith("4b") else 0.1
+            coarse = 0.5 if name.startswith("4b") or name == "4bit" else 0.1
             for what, ok in (("shape", y.shape == z.shape), ("input changed", torch.equal(keep, z)),
                              ("finite", bool(torch.isfinite(y).all())),
                              ("zero block", bool((y[256:512] == 0).all())),
@@ -563,14 +526,12 @@ class Lab:
         self.model.train()
         return float(tot) / len(self.val_batches)
 
-    def train(self, seed, qm=fp32, qv=fp32, hook=None, deadline=None, perturb=False):
+    def train(self, seed, qm=fp32, qv=fp32, hook=None, deadline=None):
         """One run. hook(t, g, m, v) sees the quantised part after the state update, before encoding.
         Returns a dict, or None where the deadline stopped it."""
         steps, Q = args.steps, self.Q
         P, G, M, V = self.P, self.G, self.M, self.V
         self.init(seed)
-        if perturb:
-            P.mul_(1 + 1e-6)
         torch.manual_seed(77 + seed)
         gen = torch.Generator(device=DEV).manual_seed(2000 + seed)
         ix = torch.randint(0, self.train_data.numel() - CTX, (steps, BATCH, 1), device=DEV, generator=gen)
@@ -709,13 +670,9 @@ def gain(a, b):
 # ------------------------------------------------------------------ part c
 def part_c(lab, fallback_secs):
     pick = {name: (qm, qv) for name, qm, qv in PAIRS}
-    main = ["fp32", "bnb", "pow2/pow4 dither", "pow2/pow4 nearest", "fp8 dither", "4b torchao",
-            "4b pow2/pow4 dither", "4b pow2/pow3 dither"]
-    noise_name = "fp32, init*(1+1e-6) (extra)"
-    pick[noise_name] = (fp32, fp32)
-    extra = [] if args.no_extra else [noise_name, "pow2/pow4 unbiased (extra)", "4b pow2/pow4 unbiased (extra)"]
+    main = ["fp32", "8bit", "bnb", "roots nearest", "fp8", "4bit", "4b torchao"]
     res, secs = {}, {}
-    todo = [(s, n) for s in args.seeds for n in main] + [(s, n) for s in args.seeds for n in extra]
+    todo = [(s, n) for s in args.seeds for n in main]
     say("")
     say(f"## (c) whole runs of {args.steps} steps, beta2 {BETA2}   [t={elapsed():.0f}s of {args.budget:.0f}s]")
     done = 0
@@ -724,7 +681,7 @@ def part_c(lab, fallback_secs):
         if elapsed() + guess * 1.05 + 1 > args.budget:
             say(f"  stop: {elapsed():.0f}s used, the next run ({name}, seed {seed}) needs about {guess:.0f}s")
             break
-        r = lab.train(seed, *pick[name], deadline=args.budget, perturb=name == noise_name)
+        r = lab.train(seed, *pick[name], deadline=args.budget)
         if r is None:
             say(f"  stop: out of time inside {name}, seed {seed}")
             break
@@ -742,7 +699,7 @@ def part_c(lab, fallback_secs):
         return f"{statistics.mean(xs):.4f}", (f"{statistics.stdev(xs):.4f}" if len(xs) > 1 else "-")
 
     rows = []
-    for name in main + extra:
+    for name in main:
         got = [s for s in args.seeds if (name, s) in res]
         if not got:
             continue

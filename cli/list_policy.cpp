@@ -30,8 +30,7 @@ Optimizer optimizer_over(const bench::Shape& shape, const std::string& rule,
 int64_t bytes_of(const Optimizer& o) {
   int64_t bytes = 0;
   for (const StateView& v : o.states(0)) {
-    bytes += v.bytes;
-    if (v.block > 0) bytes += (v.size + v.block - 1) / v.block * int64_t{sizeof(float)};
+    bytes += v.bytes + v.scale_count() * int64_t{sizeof(float)};
   }
   return bytes;
 }

@@ -84,6 +84,8 @@ struct StateView {
   bool nonneg = false;      // quantised without a sign
   float* scales = nullptr;  // of quantised state, one for every `block` elements
   int64_t block = 0;
+
+  int64_t scale_count() const { return block == 0 ? 0 : (size + block - 1) / block; }
 };
 
 class Optimizer {

@@ -190,7 +190,7 @@ class Replay {
           compare_values(key_of(state), static_cast<float*>(s.data), static_cast<size_t>(s.size));
         } else {
           compare_codes(key_of(state), s);
-          const int64_t scales = (s.size + s.block - 1) / s.block;
+          const int64_t scales = s.scale_count();
           compare_values(key_of(fmt::format("absmax{}", number)), s.scales,
                          static_cast<size_t>(scales), Errors::kScale, 0);
         }

@@ -18,6 +18,21 @@ constexpr double kSlack = 1 + 1e-6;
 
 double roundoff(DType param) { return param == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
+// Kernels on a GPU take quotients and roots from approximations where states are codes: within
+// 2^-22.
+class Quotients {
+ public:
+  explicit Quotients(bool rough) : before_(Bounded::of_quotient) {
+    Bounded::of_quotient = rough ? 4 : 1;
+  }
+  ~Quotients() { Bounded::of_quotient = before_; }
+  Quotients(const Quotients&) = delete;
+  Quotients& operator=(const Quotients&) = delete;
+
+ private:
+  double before_;
+};
+
 // How far a square is from having orthonormal rows.
 double from_orthonormal(const StateView& v) {
   const auto n = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(v.size))));
@@ -93,6 +108,9 @@ void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_
   writes_ = rule_.passes.empty() ? rule_.entries[static_cast<size_t>(entry)].writes : ~0u;
   if (!rule_.passes.empty()) return expect_norms(coef, optimizer, param, grad);
   const auto views = optimizer.states(param);
+  const bool codes =
+      std::any_of(views.begin(), views.end(), [](const StateView& v) { return v.block != 0; });
+  const Quotients quotients(codes && optimizer.options().device.kind == Device::Kind::cuda);
   for (int64_t i = 0; i < n; i = next_judged(i, n)) {
     wanted_.resize(wanted_.size() + width, Bounded::exact(0));
     Bounded* at = wanted_.data() + wanted_.size() - width;
@@ -140,9 +158,12 @@ double Reference::judge_quantised(double got, const Bounded& want, const StateVi
   if (!std::isfinite(want.error)) return 0;
   const double scale = v.scales[i / v.block];
   const double allowed = bound(want, DType::f32, false);
-  // Codes are wider apart the larger a value is.
-  const double reach = std::abs(want.value) + want.error * roundoff(formats_.param);
-  const double within = stored_within(v.format, v.nonneg, std::copysign(reach, want.value), scale);
+  // What is stored is anything this near: codes are wider apart the larger a value is, and below
+  // zero they may be others than above.
+  const double off = want.error * roundoff(formats_.param);
+  const double least = v.nonneg ? std::max(0.0, want.value - off) : want.value - off;
+  const double within = std::max(stored_within(v.format, v.nonneg, least, scale),
+                                 stored_within(v.format, v.nonneg, want.value + off, scale));
   const double error = std::abs(got - want.value);
   return std::isnan(error) ? kInfinity : error / (allowed + within);
 }

@@ -21,6 +21,11 @@ struct Bounded {
 
   // 0 where the arithmetic is double's, and only its arguments have errors of the short format.
   static inline thread_local double own = 1;
+  // What a quotient or a root has of it: more than 1 where they are not rounded correctly.
+  static inline thread_local double of_quotient = 1;
+  static Bounded quotient(double x, double e) {
+    return rounded(x, e + (of_quotient - 1) * own * abs(x));
+  }
 
   // Where an error decides between two outcomes, fp32's roundoff is assumed.
   static constexpr double kRoundoff = 1.0 / (1 << 24);
@@ -40,7 +45,7 @@ inline Bounded operator/(Bounded a, Bounded b) {
   const double v = a.value / b.value;
   const double smallest = abs(b.value) - b.error * Bounded::kRoundoff;
   if (smallest <= 0 && b.error > 0) return {v, kInfinity};
-  return Bounded::rounded(v, (a.error + abs(v) * b.error) / smallest);
+  return Bounded::quotient(v, (a.error + abs(v) * b.error) / smallest);
 }
 // Covers one rounding (fused) and two (not fused).
 inline Bounded fma(Bounded a, Bounded b, Bounded c) { return a * b + c; }
@@ -49,8 +54,8 @@ inline Bounded sqrt(Bounded a) {
   if (a.value < 0 && a.value + e >= 0) return {0, kInfinity};  // may be a root or a NaN
   const double v = sqrt(a.value), smallest = a.value - e;
   if (v == 0 && e == 0) return {0, 0};
-  if (smallest <= 0) return Bounded::rounded(v, sqrt(a.value + e) / Bounded::kRoundoff);
-  return Bounded::rounded(v, a.error / (v + sqrt(smallest)));
+  if (smallest <= 0) return Bounded::quotient(v, sqrt(a.value + e) / Bounded::kRoundoff);
+  return Bounded::quotient(v, a.error / (v + sqrt(smallest)));
 }
 inline Bounded abs(Bounded a) { return {abs(a.value), a.error}; }
 inline Bounded sign(Bounded a) {

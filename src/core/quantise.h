@@ -19,49 +19,59 @@ using Code = unsigned char;
 // ---- dither ----
 
 // A pure function of seed, parameter, stream, step and element. In steps and in elements it is a
-// sequence of fractions of irrational numbers: evenly spread over any stretch of either.
-inline constexpr Bits32 kDitherStep = 0x9e3779b1u, kDitherElement = 0xc13fa9a9u;
+// sequence of fractions of irrational numbers: evenly spread over any stretch of either. In units
+// of 2^-23; whole numbers are carried along above.
+inline constexpr Bits32 kDitherStep = 0x4f1bbdu, kDitherElement = 0x609fd5u;
 
 // Of a tensor in one step; id is a hash already.
 GALLOP_FN Bits32 dither_of(Bits64 seed, Bits64 id, long long steps) {
   return static_cast<Bits32>(id ^ id >> 32) + 0x85ebca77u * static_cast<Bits32>(seed ^ seed >> 32) +
          kDitherStep * static_cast<Bits32>(static_cast<Bits64>(steps));
 }
-GALLOP_FN Bits32 dither_of_stream(Bits32 dither, Bits32 stream) {
-  return dither + 0xc2b2ae3du * stream;
-}
 GALLOP_FN Bits32 dither_at(Bits32 start, Bits32 element) {
   return start + kDitherElement * element;
 }
+// Every state is one element ahead of the one before: a thread that has several elements of several
+// states computes few different ones.
+GALLOP_FN Bits32 dither_of_stream(Bits32 dither, Bits32 stream) {
+  return dither_at(dither, stream);
+}
+
+// In (-1/2, 1/2), 1/4096 from either end: a value that is a code's stays that code.
+inline constexpr Bits32 kDitherOne = 0x3f800800u;
+GALLOP_FN float offset_of(Bits32 dither, Bits32 one = kDitherOne) {
+  return float_of((dither & 0x7ff000u) | one) - 1.5f;
+}
 
 namespace detail {
-// In (-1/2, 1/2), 1/4096 from either end: a value that is a code's stays that code.
-GALLOP_FN float offset_of(Bits32 dither) {
-  return float_of((dither >> 9 & 0x7ff000u) | 0x3f800800u) - 1.5f;
-}
 // The nearest whole number of |x| < 2^22, in the low bits.
 GALLOP_FN Bits32 whole_bits(float x) { return bits_of(x + 12582912.0f); }
 
-// Roots of y in [0, 1], to some 2^-20: nothing beside a code's width. A CPU's divider is busy with
-// the rule, so there a guess from the exponent is improved by a polynomial.
+// Roots, to some 2^-20: nothing beside a code's width. A CPU's divider is busy with the rule, so
+// there a guess from the exponent is improved by a polynomial.
+inline constexpr float kLeastRoot = 1e-30f;
 #if defined(__CUDA_ARCH__)
-GALLOP_FN float root(float y) {
+GALLOP_FN float larger(float a, float b) { return ::fmaxf(a, b); }
+GALLOP_FN float up_to_one(float x) { return __saturatef(x); }
+GALLOP_FN float inverse_root(float y) {
   float r;
-  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
   return r;
 }
-GALLOP_FN float fourth_root(float y) { return root(root(y)); }
+GALLOP_FN float root_plus(float y, float offset) { return fma(y, inverse_root(y), offset); }
+GALLOP_FN float fourth_root(float y, float) { return inverse_root(inverse_root(y)); }
 #else
-inline constexpr float kLeastRoot = 1e-30f;  // of what lies below, a root rounds to code 0
-// z is near y^(-1/2); with d = y z^2 - 1, the root is y z (1 + d)^(-1/2).
-GALLOP_FN float root(float y) {
-  y = y > kLeastRoot ? y : kLeastRoot;
+GALLOP_FN float larger(float a, float b) { return a > b ? a : b; }
+GALLOP_FN float up_to_one(float x) { return x < 1 ? x : 1; }
+// z is near y^(-1/2); with d = y z^2 - 1, the root is y z (1 + d)^(-1/2). y is kLeastRoot or more.
+GALLOP_FN float root_plus(float y, float offset) {
   const float z = float_of(0x5f314006u - (bits_of(y) >> 1)), yz = y * z, d = fma(yz, z, -1.0f);
-  return yz * fma(fma(fma(-0.382546867f, d, 0.370118325f), d, -0.500093982f), d, 1.00000001f);
+  const float p = fma(fma(fma(-0.382546867f, d, 0.370118325f), d, -0.500093982f), d, 1.00000001f);
+  return fma(yz, p, offset);
 }
 // The same with y^(-1/4): y z^3 (1 + d)^(-3/4), d = y z^4 - 1.
-GALLOP_FN float fourth_root(float y) {
-  y = y > kLeastRoot ? y : kLeastRoot;
+GALLOP_FN float fourth_root(float y, float least) {
+  y = larger(y, least);
   const float z = float_of(0x4f506675u - (bits_of(y) >> 2)), square = z * z, ys = y * square;
   const float d = fma(ys, square, -1.0f);
   float p = fma(-1.32861386f, d, 0.246180013f);
@@ -87,20 +97,20 @@ GALLOP_FN float fourth_power_of_code(float c) {
 static_assert(127 * (1.0f / 127) == 1 && 7 * (1.0f / 7) == 1 && 255 * (1.0f / 255) == 1 &&
                   15 * (1.0f / 15) == 1 && 448 * (1.0f / 448) == 1,
               "the largest code must be the scale itself");
-// Between c and c + 1 by where the value lies between their squares: a signed average must not grow
-// from rounding.
+// Between c and c + 1 by where the value lies between their squares, since a signed average must
+// not grow from rounding: c + 1 where x = Most^2 |y| is more than c^2 + u (2 c + 1) for a dither u
+// in (0, 1). That is (c + u)^2 + u (1 - u), so the code is the whole number that follows
+// sqrt(x - u (1 - u)) - u. offset: 1/2 - u.
 template <int Most>
-GALLOP_FN Bits32 code_of_square(float y, float offset) {
-  const float magnitude = abs(y);
-  const float below = fma(root(magnitude), Most, -0.5f) + 12582912.0f - 12582912.0f;
-  const float above = fma(magnitude, Most * Most, -(below * below));  // of (c + 1)^2 - c^2
-  const float c = above > (0.5f - offset) * fma(below, 2.0f, 1.0f) ? below + 1 : below;
-  return whole_bits(with_sign_of(c, y));
+GALLOP_FN Bits32 code_of_square(float y, float offset, float least_root) {
+  const float x = fma(abs(y), Most * Most, fma(offset, offset, -0.25f));
+  return whole_bits(with_sign_of(root_plus(larger(x, least_root), offset), y));
 }
+// At least 1, unless y is 0 (or less than 2^-126).
 template <int Most>
-GALLOP_FN Bits32 code_of_fourth_power(float y, float offset) {
-  const float c = fma(fourth_root(y), Most, offset);
-  return whole_bits(y > 0 && c < 1 ? 1.0f : c);
+GALLOP_FN Bits32 code_of_fourth_power(float y, float offset, float least_root) {
+  const float c = fma(fourth_root(y, least_root), Most, offset);
+  return whole_bits(larger(c, up_to_one(y * 0x1p126f)));
 }
 }  // namespace detail
 
@@ -117,8 +127,8 @@ GALLOP_FN float from_e4m3(Code c) {
 GALLOP_FN Bits32 to_e4m3(float x, Bits32 dither) {
   const Bits32 magnitude = bits_of(x) & 0x7fffffffu;
   const Bits32 small = detail::whole_bits(
-      fma(float_of(magnitude < (121u << 23) ? magnitude : 0u), 512.0f, detail::offset_of(dither)));
-  const Bits32 normal = (magnitude + (dither >> 12 & 0xffe00u) + 0x100u - (120u << 23)) >> 20;
+      fma(float_of(magnitude < (121u << 23) ? magnitude : 0u), 512.0f, offset_of(dither)));
+  const Bits32 normal = (magnitude + (dither >> 3 & 0xffe00u) + 0x100u - (120u << 23)) >> 20;
   const Bits32 least = (small & 0xfu) == 0 && magnitude != 0 ? 1u : small & 0xfu;
   return (magnitude < (121u << 23) ? least : normal) | (bits_of(x) >> 24 & 0x80u);
 }
@@ -218,20 +228,30 @@ GALLOP_FN float decode_unit(Code c) {
   }
 }
 
-// The code in the low 8 or 4 bits; what is above them is not zero.
+// Of gallop's own formats: the code in the low 8 or 4 bits; what is above them is not zero.
+// least_root: always the same, but where g++ knows it, it takes comparisons and choices instead of
+// one maximum.
 template <Storage S>
-GALLOP_FN Bits32 encode_unit(float y, Bits32 dither) {
-  if constexpr (S == Storage::q8) return detail::code_of_square<127>(y, detail::offset_of(dither));
-  if constexpr (S == Storage::q4) return detail::code_of_square<7>(y, detail::offset_of(dither));
-  if constexpr (S == Storage::q8_nonneg) {
-    return detail::code_of_fourth_power<255>(y, detail::offset_of(dither));
+GALLOP_FN Bits32 encode_own(float y, float offset, float least_root = detail::kLeastRoot) {
+  constexpr int kMost = S == Storage::q8 ? 127 : S == Storage::q4 ? 7 : is_4_bit(S) ? 15 : 255;
+  if constexpr (S == Storage::q8 || S == Storage::q4) {
+    return detail::code_of_square<kMost>(y, offset, least_root);
+  } else {
+    return detail::code_of_fourth_power<kMost>(y, offset, least_root);
   }
-  if constexpr (S == Storage::q4_nonneg) {
-    return detail::code_of_fourth_power<15>(y, detail::offset_of(dither));
+}
+// The same of any.
+template <Storage S>
+GALLOP_FN Bits32 encode_unit(float y, Bits32 dither, float least_root = detail::kLeastRoot) {
+  if constexpr (S == Storage::bnb8) {
+    return to_dynamic(y);
+  } else if constexpr (S == Storage::bnb8_nonneg) {
+    return to_dynamic_nonneg(y);
+  } else if constexpr (S == Storage::fp8) {
+    return to_e4m3(y * 448.0f, dither);
+  } else {
+    return encode_own<S>(y, offset_of(dither), least_root);
   }
-  if constexpr (S == Storage::bnb8) return to_dynamic(y);
-  if constexpr (S == Storage::bnb8_nonneg) return to_dynamic_nonneg(y);
-  return to_e4m3(y * 448.0f, dither);
 }
 
 // What a block's values are multiplied with. A scale that is subnormal counts as zero.

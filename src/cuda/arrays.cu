@@ -2,6 +2,7 @@
 #include "cuda/arrays.h"
 #include "cuda/launch.cuh"
 #include "cuda/quantised.cuh"
+#include "cuda/rough.cuh"
 #include "cuda/step.cuh"
 #include "cuda/vectors.cuh"
 
@@ -52,6 +53,14 @@ __global__ void pass(T* out, Operand x, Operand y, Operand z, Index n) {
   const Values<T> a(x), b(y), c(z);
   for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
     out[i] = result<O>(a[i], b[i], c[i]);
+  }
+}
+
+template <Op O>
+__global__ void rough_pass(float* out, Operand x, Operand y, Index n) {
+  const Values<float> a(x), b(y);
+  for (Index i = first_of_thread(); i < n; i += threads_in_all()) {
+    out[i] = O == Op::div ? rough::quotient(a[i], b[i]) : rough::root(a[i]);
   }
 }
 
@@ -175,10 +184,15 @@ cudaError_t launch_op(Op op, T* out, const Operand* in, Index n, cudaStream_t st
 
 }  // namespace
 
-cudaError_t launch_pass(bool f64, Op op, void* out, const Operand* in, Index n,
+cudaError_t launch_pass(Arithmetic arithmetic, Op op, void* out, const Operand* in, Index n,
                         cudaStream_t stream) {
-  return f64 ? launch_op(op, static_cast<double*>(out), in, n, stream)
-             : launch_op(op, static_cast<float*>(out), in, n, stream);
+  if (arithmetic == Arithmetic::f64) {
+    return launch_op(op, static_cast<double*>(out), in, n, stream);
+  }
+  const bool rough = arithmetic == Arithmetic::rough && (op == Op::div || op == Op::sqrt);
+  if (!rough) return launch_op(op, static_cast<float*>(out), in, n, stream);
+  return launch(op == Op::div ? &rough_pass<Op::div> : &rough_pass<Op::sqrt>, blocks_for(n),
+                kPassThreads, stream, static_cast<float*>(out), in[0], in[1], n);
 }
 
 cudaError_t launch_write(bool f64, const Step& step, Target target, void* out, const Operand& in,

@@ -8,9 +8,12 @@
 
 namespace gallop::cuda {
 
+// How a pass computes; rough: see cuda/rough.cuh.
+enum class Arithmetic { f32, rough, f64 };
+
 // One operation over n elements of fp32 or fp64.
-cudaError_t launch_pass(bool f64, cpu::Op op, void* out, const cpu::Operand* in, Index n,
-                        cudaStream_t stream);
+cudaError_t launch_pass(Arithmetic arithmetic, cpu::Op op, void* out, const cpu::Operand* in,
+                        Index n, cudaStream_t stream);
 // The passes below write what is no temporary, and so do nothing when the step is skipped, when an
 // entry without gradient (`stepped`) comes before the tensor's first step, or when a number of the
 // tensor says so.

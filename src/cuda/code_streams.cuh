@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/quantised.cuh"
+#include "cuda/rough.cuh"
 #include "cuda/streams.cuh"
 
 namespace gallop::cuda {
@@ -107,15 +108,15 @@ struct CodeStreams : Streams<R, E, Present, Path::quantised> {
     }
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      float e[kN];
+      Rough e[kN];
 #pragma unroll
       for (int j = 0; j < kN; ++j) e[j] = has(j) ? l.s[j][k] : 0.0f;
-      const float g =
+      const Rough g =
           kEntry.grad ? detail::clamped(l.g[k], job.scale, job.limit) * job.factor : 0.0f;
-      l.p[k] = detail::apply<R, E>(l.p[k], g, e, job.coef);
+      l.p[k] = detail::apply<R, E>(Rough(l.p[k]), g, e, job.coef).x;
 #pragma unroll
       for (int j = 0; j < kN; ++j)
-        if (writes(j)) l.s[j][k] = e[j];
+        if (writes(j)) l.s[j][k] = e[j].x;
     }
     if (aside != 0) put_back(i, n, aside, l);
     store_params(i, n, whole, l);

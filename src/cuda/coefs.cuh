@@ -105,19 +105,39 @@ __device__ void prepare(const Step& s, unsigned tensor, Job<R, T>& job) {
 // not depend on one another is loaded at once.
 template <class R>
 __device__ void advance(const Step& s) {
-  for (unsigned i = threadIdx.x; i < s.member_count; i += blockDim.x) {
-    const unsigned tensor = s.members[i];
-    const void* grad = s.grads[tensor];
-    Progress& p = s.progress[tensor];
-    const long long steps = p.steps;
-    if (grad == nullptr) continue;
-    if constexpr (kHasScalars<R>) {
+  if constexpr (kHasScalars<R>) {
+    for (unsigned i = threadIdx.x; i < s.member_count; i += blockDim.x) {
+      const unsigned tensor = s.members[i];
+      if (s.grads[tensor] == nullptr) continue;
+      Progress& p = s.progress[tensor];
       const Tensor& t = s.tensors[tensor];
       double coef[detail::kMaxCoefs];
       coefs_of<R>(s.groups[t.group], s.group_progress[t.group].steps, clock_of<R>(s, tensor, 0),
                   p.scalars, coef);
+      ++p.steps;
     }
-    p.steps = steps + 1;
+  } else {
+    // Several at a time: a block may be a single warp.
+    constexpr int kAtOnce = 8;
+    for (unsigned i = threadIdx.x; i < s.member_count; i += kAtOnce * blockDim.x) {
+      unsigned tensor[kAtOnce];
+      Progress* moving[kAtOnce];
+      long long steps[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const unsigned at = i + static_cast<unsigned>(k) * blockDim.x;
+        tensor[k] = s.members[at < s.member_count ? at : i];
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const bool is_there = i + static_cast<unsigned>(k) * blockDim.x < s.member_count;
+        moving[k] = is_there && s.grads[tensor[k]] != nullptr ? s.progress + tensor[k] : nullptr;
+        steps[k] = s.progress[tensor[k]].steps;
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (moving[k] != nullptr) moving[k]->steps = steps[k] + 1;
+    }
   }
   if (!s.finish) return;
   if constexpr (kHasScalars<R>) __syncthreads();  // the tensors' scalars need the old count

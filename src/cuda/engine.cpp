@@ -154,11 +154,12 @@ struct Engine::Impl {
     if (added || everything.launches().empty()) {
       std::vector<size_t> all(slots.size());
       for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-      everything = Table(device, multiprocessors, options.mode, slots, all);
+      everything = Table(device, multiprocessors, rule, options.mode, slots, all);
       subsets.clear();
       if (has_norms()) {
         plan.assign(device, rule, slots, groups);
-        tiles = Table(device, multiprocessors, options.mode, slots, all, &plan, matrix_plan());
+        tiles =
+            Table(device, multiprocessors, rule, options.mode, slots, all, &plan, matrix_plan());
         replan = false;
       }
       partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
@@ -209,8 +210,8 @@ struct Engine::Impl {
     auto it = subsets.find(key);
     if (it == subsets.end()) {
       refuse_capture("the first step of a choice of parameters");
-      Table table(device, multiprocessors, options.mode, slots, key, has_norms() ? &plan : nullptr,
-                  matrix_plan());
+      Table table(device, multiprocessors, rule, options.mode, slots, key,
+                  has_norms() ? &plan : nullptr, matrix_plan());
       it = subsets.emplace(std::move(key), std::move(table)).first;
     }
     return it->second;
@@ -272,13 +273,13 @@ struct Engine::Impl {
     if (entry != 0) return;
     s.last_chunk = s.first_chunk;  // nothing left to update, only to count
     s.finish = finish;
-    launch(kernel(0, table.launches().front().present, Path::f32), s, "ending a step");
+    launch(kernel(0, table.launches().front().present, Kind::f32), s, "ending a step");
   }
 
   // A kernel that writes parameters: one there always is.
   const void* any_last_pass() const {
     const void* const* table = rule.cuda->table;
-    const auto kernels = rule.passes.size() * (size_t{1} << rule.optional_states) * kPaths;
+    const auto kernels = rule.passes.size() * (size_t{1} << rule.optional_states) * kKinds;
     for (size_t i = kernels; i-- > 0;) {
       if (table[i] != nullptr) return table[i];
     }
@@ -294,7 +295,7 @@ struct Engine::Impl {
         for (const Table::Launch& l : table.launches()) {
           if (l.batch != batch || (l.passes >> pass & 1) == 0) continue;
           // Null: the pass has nothing to do, but what is made of its sums may.
-          planned.push_back({&l, pass, kernel(pass, l.present, l.path)});
+          planned.push_back({&l, pass, kernel(pass, l.present, l.kind)});
         }
       }
     }
@@ -386,9 +387,9 @@ struct Engine::Impl {
     matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);
   }
 
-  const void* kernel(int entry, unsigned present, Path path) const {
+  const void* kernel(int entry, unsigned present, Kind kind) const {
     const int variant = entry * (1 << rule.optional_states) + rule.variant_of(present);
-    return rule.cuda->table[variant * kPaths + static_cast<int>(path)];
+    return rule.cuda->table[variant * kKinds + static_cast<int>(kind)];
   }
 };
 
@@ -464,7 +465,7 @@ void Engine::update(int entry, std::span<const size_t> params, bool finish) {
     s.members = table.members() + l.first_member;
     s.member_count = l.member_count;
     s.finish = finish && --left == 0;
-    m.launch(m.kernel(entry, l.present, l.path), s, "launching a step", threads_of(l.path));
+    m.launch(m.kernel(entry, l.present, l.kind), s, "launching a step", threads_of(l.kind));
   }
 }
 

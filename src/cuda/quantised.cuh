@@ -145,6 +145,64 @@ __device__ __forceinline__ void encode_codes(Storage storage, const float (&x)[V
   });
 }
 
+// ---- four at a time, of gallop's own formats ----
+
+// A byte of a word or 4 bits of it, as a number: where they become the low bits of 2^23,
+// subtracting that is all; for numbers with a sign, whose highest bit was flipped, a bit more.
+template <bool Four, bool Nonneg>
+__device__ __forceinline__ float number_at(Bits32 word, int k, Bits32 high) {
+  constexpr float kZero = 8388608.0f + (Nonneg ? 0 : Four ? 8 : 128);
+#if defined(__CUDA_ARCH__)
+  const Bits32 bits = Four ? (word >> 4 * k & 15u) | high
+                           : __byte_perm(word, high, 0x7440u | static_cast<unsigned>(k));
+#else
+  const Bits32 bits = (Four ? word >> 4 * k & 15u : word >> 8 * k & 255u) | high;
+#endif
+  return float_of(bits) - kZero;
+}
+
+// high: the bits of 2^23, which must not be known to the compiler: one operand of an instruction
+// can be a constant, and another is.
+template <bool Four, bool Nonneg>
+__device__ __forceinline__ void decode_four(Bits32 word, float scale, Bits32 high, float (&x)[4]) {
+  if (!Nonneg) word ^= Four ? 0x8888u : 0x80808080u;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const float c = number_at<Four, Nonneg>(word, k, high);
+    x[k] = (Nonneg                          ? detail::fourth_power_of_code < Four ? 15 : 255 > (c)
+                                     : detail::square_of_code < Four ? 7
+                                            : 127 > (c)) *
+           scale;
+  }
+}
+
+// As inverse_of, of a scale that is not subnormal.
+__device__ __forceinline__ float inverse_of_scale(float scale) {
+#if defined(__CUDA_ARCH__)
+  const bool large = scale > 0x1p126f;  // its inverse is subnormal
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(large ? scale * 0.25f : scale));
+  if (large) inverse *= 0.25f;
+  return scale == 0 ? 0.0f : inverse;
+#else
+  return inverse_of(scale);
+#endif
+}
+
+// offset: that of the first, the others follow.
+template <bool Four, bool Nonneg>
+__device__ __forceinline__ Bits32 encode_four(const float (&x)[4], float inverse,
+                                              const float* offset) {
+  constexpr Storage kStorage = Four ? (Nonneg ? Storage::q4_nonneg : Storage::q4)
+                                    : (Nonneg ? Storage::q8_nonneg : Storage::q8);
+  Bits32 c[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) c[k] = encode_own<kStorage>(x[k] * inverse, offset[k]);
+  if (!Four) return joined_bytes(c[0], c[1], c[2], c[3]);
+  const auto joined = [](Bits32 low, Bits32 above) { return (low & 15u) | (above << 4 & ~15u); };
+  return joined_bytes(joined(c[0], c[1]), joined(c[2], c[3]), 0, 0);
+}
+
 // The largest magnitude of a lane's values, as bits; more than any number where one is not finite.
 template <int V>
 __device__ __forceinline__ Bits32 largest_of(const float (&x)[V]) {

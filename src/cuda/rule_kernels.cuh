@@ -3,7 +3,7 @@
 // GALLOP_RULE_ID (the rule's name).
 #pragma once
 
-#include "cuda/code_streams.cuh"
+#include "cuda/code_loops.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/norm_between.cuh"
 #include "cuda/streams.cuh"
@@ -12,8 +12,9 @@ namespace gallop::cuda {
 namespace {
 
 // A block at work on one chunk after the other.
-template <class R, int E, unsigned Present, Path P>
+template <class R, int E, unsigned Present, Kind K>
 struct Worker {
+  static constexpr Path P = path_of(K);
   using Chunked = Streams<R, E, Present, P>;
   using T = typename Chunked::T;
   // 16-bit streams in 16-byte accesses too.
@@ -45,23 +46,15 @@ struct Worker {
   // Warp by warp, 256 elements at a time.
   __device__ __forceinline__ void update_codes(unsigned tensor, const Tensor& t, void* grad,
                                                Index first, int n, bool aligned, long long own) {
-    using Coded = CodeStreams<R, E, Present>;
-    const Coded streams(s, t, grad, first, own);
-    const auto lane = static_cast<int>(threadIdx.x % 32);
-    int base = static_cast<int>(threadIdx.x / 32) * kBlock;
-    const auto is_whole = [&](int b) { return aligned && b + kBlock <= n; };
-    typename Coded::Loaded loaded;
-    bool whole = is_whole(base);
-    if (whole) streams.fetch_all(base + lane * kWide, loaded);
-    prepare_job(tensor, t.group, own);
-    while (base < n) {
-      const int i = base + lane * kWide, rest = n - i;
-      const int count = rest < 0 ? 0 : rest < kWide ? rest : kWide;
-      if (!whole) streams.fetch_few(i, count, loaded);
-      streams.update(i, count, whole, loaded, job);
-      base += kCodeThreads / 32 * kBlock;
-      whole = is_whole(base);
-      if (whole) streams.fetch_all(base + lane * kWide, loaded);
+    const CodeChunk chunk{s, t, grad, first, n, aligned ? n / kBlock * kBlock : 0, own};
+    const auto prepare = [&] { prepare_job(tensor, t.group, own); };
+    if constexpr (is_own(K)) {
+      constexpr Elements kElements = elements_of(K);
+      const unsigned left = update_own<R, E, Present, kElements, is_4_bit(K)>(chunk, job, prepare);
+      if (left != 0) update_left<R, E, Present, kElements, is_4_bit(K)>(chunk, left, job);
+    } else {
+      prepare();
+      update_any<R, E, Present>(chunk, job);
     }
   }
 
@@ -110,12 +103,10 @@ struct Worker {
   }
 };
 
-template <class R, int E, unsigned Present, Path P>
-__global__ void __launch_bounds__(threads_of(P), P == Path::f64         ? 1
-                                                 : P == Path::quantised ? kCodeBlocksPerSm
-                                                                        : kBlocksPerSm)
+template <class R, int E, unsigned Present, Kind K>
+__global__ void __launch_bounds__(threads_of(K), blocks_per_sm(K))
     update(const __grid_constant__ Step s) {
-  using Work = Worker<R, E, Present, P>;
+  using Work = Worker<R, E, Present, K>;
   __shared__ Job<R, typename Work::T> job;
   const bool skipped = E == 0 && is_skipped(s);
   if (threadIdx.x == 0) job.group = ~0u;
@@ -159,11 +150,13 @@ __global__ void numbers(const __grid_constant__ Step s, double* out) {
 // Of an entry, or of a pass.
 template <class R, int I>
 const void* kernel_at() {
-  constexpr int kKernel = I / (detail::kVariants<R> * kPaths);
-  constexpr unsigned kPresent = detail::variant_states<R>(I / kPaths % detail::kVariants<R>);
-  constexpr Path kPath = static_cast<Path>(I % kPaths);
-  if constexpr (!detail::kHasNorms<R>) {
-    return address_of(&update<R, kKernel, kPresent, kPath>);
+  constexpr int kKernel = I / (detail::kVariants<R> * kKinds);
+  constexpr unsigned kPresent = detail::variant_states<R>(I / kKinds % detail::kVariants<R>);
+  constexpr Kind kKind = static_cast<Kind>(I % kKinds);
+  if constexpr (is_own(kKind) && (detail::kHasNorms<R> || OwnFormats<R, kPresent>::kCodes == 0)) {
+    return nullptr;  // nothing asks for it
+  } else if constexpr (!detail::kHasNorms<R>) {
+    return address_of(&update<R, kKernel, kPresent, kKind>);
   } else {
     const auto has_pass = [](bool matrix) {
       return detail::has_pass<R>(kKernel, matrix, detail::states_of_form<R>(kPresent, matrix));
@@ -171,7 +164,7 @@ const void* kernel_at() {
     if constexpr (!has_pass(true) && !has_pass(false)) {
       return nullptr;  // there is nothing to do
     } else {
-      return address_of(&norm_pass<R, kKernel, kPresent, kPath>);
+      return address_of(&norm_pass<R, kKernel, kPresent, path_of(kKind)>);
     }
   }
 }
@@ -182,7 +175,7 @@ struct KernelTable {
     if constexpr (detail::kHasNorms<R>) return detail::pass_count<R>();
     return detail::entry_count<R>();
   }
-  static constexpr int kSize = kernels() * detail::kVariants<R> * kPaths;
+  static constexpr int kSize = kernels() * detail::kVariants<R> * kKinds;
   static constexpr int kEntries = detail::entry_count<R>();
   const void* at[kSize];
   const void* coefs[kEntries] = {};

@@ -13,9 +13,9 @@ using cpu::Index;
 
 inline constexpr int kThreads = 512;    // of every block
 inline constexpr int kBlocksPerSm = 2;  // at least: 64 registers a thread
-// With quantised states arithmetic takes as long as memory: more and smaller blocks, so that while
-// some compute, others load.
-inline constexpr int kCodeThreads = 256, kCodeBlocksPerSm = 4;
+// With quantised states arithmetic takes as long as memory: blocks of one warp, so that none waits
+// for another.
+inline constexpr int kCodeThreads = 32, kCodeBlocksPerSm = 16, kOwnBlocksPerSm = 20;
 inline constexpr int kMaxKnobs = 32;
 
 // A parameter; its gradient's pointer stands apart, since that may change from step to step.
@@ -88,13 +88,44 @@ inline constexpr int kScaleAt = detail::kMaxCoefs, kFactorAt = kScaleAt + 1,
                      kNumbers = kFactorAt + 1;
 
 using cpu::Path;
-inline constexpr int kPaths = 4;
-constexpr int threads_of(Path p) { return p == Path::quantised ? kCodeThreads : kThreads; }
+
+// How parameter and gradient lie in memory, where kernels are compiled for it.
+enum class Elements { f32, bf16, any };
+
+// Which of a rule's kernels a tensor needs: as on the CPU, and those for which every state that may
+// be is in one of gallop's own formats.
+enum class Kind {
+  f32,
+  f64,
+  blocks,
+  quantised,
+  own8,
+  own8_bf16,
+  own8_any,
+  own4,
+  own4_bf16,
+  own4_any
+};
+inline constexpr int kKinds = 10;
+constexpr bool is_own(Kind k) { return k >= Kind::own8; }
+constexpr bool is_4_bit(Kind k) { return k >= Kind::own4; }
+constexpr Elements elements_of(Kind own) {
+  return static_cast<Elements>((static_cast<int>(own) - static_cast<int>(Kind::own8)) % 3);
+}
+constexpr Kind own_kind(bool four, Elements e) {
+  return static_cast<Kind>(static_cast<int>(four ? Kind::own4 : Kind::own8) + static_cast<int>(e));
+}
+constexpr Path path_of(Kind k) { return is_own(k) ? Path::quantised : static_cast<Path>(k); }
+constexpr int threads_of(Kind k) { return path_of(k) == Path::quantised ? kCodeThreads : kThreads; }
+constexpr int blocks_per_sm(Kind k) {
+  if (k == Kind::f64) return 1;
+  return is_own(k) ? kOwnBlocksPerSm : k == Kind::quantised ? kCodeBlocksPerSm : kBlocksPerSm;
+}
 
 struct RuleKernels {
-  const void* const* table;  // kernels of one Step: [entry][variant][path]
+  const void* const* table;  // kernels of one Step: [entry][variant][kind]
   const void* const* coefs;  // kernels of (Step, double* out): [entry]
-  // Of a rule with norms, table holds kernels of one NormStep: [pass][variant][path].
+  // Of a rule with norms, table holds kernels of one NormStep: [pass][variant][kind].
   const void* const* between;  // kernels of one NormStep: [pass]
   const void* look_at_bases;   // kernel of (NormStep, int* out), of a rule that has some; or null
 };

@@ -15,11 +15,45 @@ namespace {
 // What one turn of a block's threads covers, and what a block takes at a time of a long list.
 constexpr Index kLeastChunk = Index{kThreads} * 4, kMostChunk = 2 * kLeastChunk;
 
+// With quantised states a block is a warp. To begin a chunk costs it as much as two blocks of 256
+// elements, so twice as much is taken where all is done in one round, or where rounds are so many
+// that the last hardly counts.
+Index chunk_of_codes(Index elements, int multiprocessors) {
+  constexpr Index kMost = 2 * kMostChunk;
+  static_assert(kMost <= Index{32} * kBlock);  // a lane to every scale of 8-bit states
+  const Index round = kMost * kOwnBlocksPerSm * multiprocessors;
+  return elements <= round || elements >= 10 * round ? kMost : kMostChunk;
+}
+
 // Short lists are cut finer, so that every multiprocessor has work.
-Index chunk_for(Index elements, int multiprocessors) {
-  Index chunk = kMostChunk;
+Index chunk_for(Index elements, bool quantised, int multiprocessors) {
+  Index chunk = quantised ? chunk_of_codes(elements, multiprocessors) : kMostChunk;
   while (chunk > kLeastChunk && elements / chunk < Index{4} * multiprocessors) chunk /= 2;
   return chunk;
+}
+
+// Bits of gallop's own formats, if every state that may be is in the same; or 0.
+int own_bits(const Rule& rule, const cpu::Tensor& t) {
+  int bits = 0;
+  for (size_t j = 0; j < rule.info.states.size(); ++j) {
+    if ((t.present >> j & 1) == 0 || rule.info.states[j].exact) continue;
+    const Storage s = t.state_storage[j];
+    const bool eight = s == Storage::q8 || s == Storage::q8_nonneg;
+    const int its = eight ? 8 : is_4_bit(s) ? 4 : 0;
+    if (its == 0 || (bits != 0 && bits != its)) return 0;
+    bits = its;
+  }
+  return bits;
+}
+
+Kind kind_of(const Rule& rule, const cpu::Tensor& t) {
+  const int bits = t.path() == Path::quantised && rule.passes.empty() ? own_bits(rule, t) : 0;
+  if (bits == 0) return static_cast<Kind>(t.path());
+  const auto both = [&](Storage s) { return t.param_storage == s && t.grad_storage == s; };
+  const Elements elements = both(Storage::f32)            ? Elements::f32
+                            : both(Storage::bf16_nearest) ? Elements::bf16
+                                                          : Elements::any;
+  return own_kind(bits == 4, elements);
 }
 
 // Blocks that meet must all run at the same time. Tensors with one block each fill what room is
@@ -67,21 +101,26 @@ std::vector<size_t> in_order(std::vector<size_t> tensors, const NormPlan* plan) 
 
 }  // namespace
 
-Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-             const std::vector<size_t>& chosen, const NormPlan* plan, const MatrixPlan* matrices) {
-  Index elements = 0;
-  for (size_t i : chosen) elements += slots[i].tensor.n;
-  chunk_elements_ = chunk_for(elements, multiprocessors);
+Table::Table(int device, int multiprocessors, const Rule& rule, Mode mode,
+             const std::vector<Slot>& slots, const std::vector<size_t>& chosen,
+             const NormPlan* plan, const MatrixPlan* matrices) {
+  Index elements = 0, quantised = 0;
+  for (size_t i : chosen) {
+    const cpu::Tensor& t = slots[i].tensor;
+    elements += t.n;
+    if (t.path() == Path::quantised) quantised += t.n;
+  }
+  chunk_elements_ = chunk_for(elements, quantised > elements / 2, multiprocessors);
 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
-  std::map<std::tuple<size_t, unsigned, Path, unsigned, unsigned>, std::vector<size_t>> kinds;
+  std::map<std::tuple<size_t, unsigned, Kind, unsigned, unsigned>, std::vector<size_t>> kinds;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
     // Kernels of rules with norms are for vectors and matrices alike.
     const unsigned states = plan != nullptr ? static_cast<unsigned>(plan->variant(i)) : t.present;
     const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
     const unsigned batch = matrices != nullptr ? matrices->batch(i) : 0;
-    kinds[{mode == Mode::multi ? 0 : i, states, t.path(), passes, batch}].push_back(i);
+    kinds[{mode == Mode::multi ? 0 : i, states, kind_of(rule, t), passes, batch}].push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
@@ -108,7 +147,7 @@ Table::Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>
     launches_.push_back(launch);
   }
   // A step without parameters is counted all the same.
-  if (launches_.empty()) launches_.push_back({0, Path::f32});
+  if (launches_.empty()) launches_.push_back({0, Kind::f32});
   chunks_.assign(device, chunks);
   members_.assign(device, members);
   chosen_ = std::move(members);

@@ -10,8 +10,9 @@
 #include "gallop/types.h"
 
 namespace gallop {
+struct Rule;
 struct Slot;
-}
+}  // namespace gallop
 
 namespace gallop::cuda {
 
@@ -65,7 +66,7 @@ class Table {
  public:
   struct Launch {
     unsigned present;
-    Path path;
+    Kind kind;
     unsigned passes = 0;  // of a rule with norms: which to run
     unsigned batch = 0;   // of a rule over matrices: which goes through them together
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
@@ -79,9 +80,9 @@ class Table {
 
   Table() = default;
   // With a plan, chunks are tiles of a rule with norms.
-  Table(int device, int multiprocessors, Mode mode, const std::vector<Slot>& slots,
-        const std::vector<size_t>& chosen, const NormPlan* plan = nullptr,
-        const MatrixPlan* matrices = nullptr);
+  Table(int device, int multiprocessors, const Rule& rule, Mode mode,
+        const std::vector<Slot>& slots, const std::vector<size_t>& chosen,
+        const NormPlan* plan = nullptr, const MatrixPlan* matrices = nullptr);
 
   const std::vector<Launch>& launches() const { return launches_; }  // at least one
   const Chunk* chunks() const { return chunks_.data(); }

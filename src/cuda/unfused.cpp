@@ -20,14 +20,18 @@ cudaStream_t stream_of(const UnfusedUpdate& u) { return static_cast<cudaStream_t
 
 class GpuArrays final : public cpu::ArrayEngine {
  public:
-  GpuArrays(const UnfusedUpdate& update, Target target, bool f64, Index n)
-      : update_(update), target_(target), f64_(f64), n_(n) {}
+  GpuArrays(const UnfusedUpdate& update, Target target, Arithmetic arithmetic, Index n)
+      : update_(update),
+        target_(target),
+        arithmetic_(arithmetic),
+        f64_(arithmetic == Arithmetic::f64),
+        n_(n) {}
 
   void pass(Op op, void* out, const Operand* in) override {
     const cudaStream_t stream = stream_of(update_);
     // Copies are what leaves the temporaries.
     check(op == Op::copy ? launch_write(f64_, update_.step, target_, out, in[0], n_, stream)
-                         : launch_pass(f64_, op, out, in, n_, stream),
+                         : launch_pass(arithmetic_, op, out, in, n_, stream),
           "launching a pass");
   }
   // Memory given back is used again only by later passes of the same stream.
@@ -37,6 +41,7 @@ class GpuArrays final : public cpu::ArrayEngine {
  private:
   const UnfusedUpdate& update_;
   Target target_;
+  Arithmetic arithmetic_;
   bool f64_;
   Index n_;
 };
@@ -81,13 +86,15 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
     fields[2 + j] = {states[j], t.scale[j], t.state_storage[j], {}};
   }
   if (t.param_storage == Storage::f64) {
-    GpuArrays engine(*this, target, true, t.n);
+    GpuArrays engine(*this, target, Arithmetic::f64, t.n);
     double* data[kFields];
     for (int i = 0; i < kFields; ++i) data[i] = static_cast<double*>(fields[i].data);
     return apply(engine, data, numbers_at<double>(*this, engine, numbers));
   }
 
-  GpuArrays engine(*this, target, false, t.n);
+  // As the kernels that this stands beside.
+  const bool rough = t.path() == Path::quantised && rule.passes.empty();
+  GpuArrays engine(*this, target, rough ? Arithmetic::rough : Arithmetic::f32, t.n);
   float* data[kFields] = {};
   for (int i = 0; i < kFields; ++i) {
     Field& f = fields[i];
@@ -113,7 +120,8 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
     std::copy(data + 2, data + kFields, settled.state);
     before = engine.temporary<float>();
     const Operand param[3] = {{data[0], 0, nullptr}, {}, {}};
-    check(launch_pass(false, Op::copy, before.get(), param, t.n, stream_of(*this)), "copying");
+    check(launch_pass(Arithmetic::f32, Op::copy, before.get(), param, t.n, stream_of(*this)),
+          "copying");
     settled.before = before.get();
     settled.param = data[0];
   }
@@ -189,10 +197,10 @@ void UnfusedUpdate::zero_grad(const Slot& slot, unsigned tensor, const NormTenso
     check(launch_write(f64, step, target, t.grad, Operand{}, t.n, stream_of(*this)), "zeroing");
     return;
   }
-  GpuArrays engine(*this, target, false, t.n);
+  GpuArrays engine(*this, target, Arithmetic::f32, t.n);
   const std::shared_ptr<float> zeros = engine.temporary<float>();
   const Operand none[3] = {};
-  check(launch_pass(false, Op::add, zeros.get(), none, t.n, stream_of(*this)), "zeroing");
+  check(launch_pass(Arithmetic::f32, Op::add, zeros.get(), none, t.n, stream_of(*this)), "zeroing");
   check(launch_encode(step, target, 0, t.grad, nullptr, t.grad_storage, zeros.get(), t.n,
                       stream_of(*this)),
         "zeroing");

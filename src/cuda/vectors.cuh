@@ -73,10 +73,18 @@ __device__ __forceinline__ void fetch(const void* data, bool halves, int i, floa
 
 template <int V>
 __device__ __forceinline__ void decode_bf16(float (&x)[V]) {
-  Half h[V];
-  memcpy(h, x, sizeof h);
+  if constexpr (V == 1) {
+    Half h;
+    memcpy(&h, x, sizeof h);
+    x[0] = from_bf16(h);
+  } else {
+    Bits32 two[V / 2];
+    memcpy(two, x, sizeof two);
 #pragma unroll
-  for (int k = 0; k < V; ++k) x[k] = from_bf16(h[k]);
+    for (int k = 0; k < V; ++k) {
+      x[k] = float_of(k % 2 == 0 ? two[k / 2] << 16 : two[k / 2] & 0xffff0000u);
+    }
+  }
 }
 
 template <int V>
@@ -142,13 +150,31 @@ __device__ __forceinline__ void store_encoded(void* data, int i, const float (&i
   store(data, i, h);
 }
 
+// Two at a time where the GPU can; a NaN may become another one.
+template <int V>
+__device__ __forceinline__ void store_bf16_nearest(void* data, int i, const float (&in)[V]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (V % 2 == 0) {
+    alignas(16) Half h[V];
+#pragma unroll
+    for (int k = 0; k < V; k += 2) {
+      Bits32 both;
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(in[k + 1]), "f"(in[k]));
+      memcpy(h + k, &both, sizeof both);
+    }
+    return store(data, i, h);
+  }
+#endif
+  store_encoded(data, i, in, [](float x, int) { return to_bf16_nearest(x); });
+}
+
 template <int V>
 __device__ __forceinline__ void store_bf16(void* data, bool stochastic, int i, const Random& random,
                                            const float (&in)[V]) {
   if (stochastic) {
     store_encoded(data, i, in, [&](float x, int k) { return to_bf16_stochastic(x, random(i, k)); });
   } else {
-    store_encoded(data, i, in, [](float x, int) { return to_bf16_nearest(x); });
+    store_bf16_nearest(data, i, in);
   }
 }
 

@@ -63,6 +63,9 @@ const T* aligned(const T* p) {
 
 }  // namespace gallop::emulator
 
+// An exchange is where the warp's threads wait for one another.
+inline void __syncwarp() { gallop::emulator::exchange(0, threadIdx.x % 32); }
+
 template <class T>
 T __shfl_sync(unsigned mask, T value, unsigned from) {
   return gallop::emulator::shuffled(mask, value, from % 32);

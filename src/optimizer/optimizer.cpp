@@ -314,8 +314,7 @@ std::vector<float> Optimizer::state_values(size_t i, std::string_view name) cons
     names.push_back(v.name);
     if (v.name != name) continue;
     const auto bytes = static_cast<size_t>(v.bytes);
-    const auto scale_bytes =
-        v.block == 0 ? 0 : static_cast<size_t>((v.size + v.block - 1) / v.block) * sizeof(float);
+    const auto scale_bytes = static_cast<size_t>(v.scale_count()) * sizeof(float);
     std::vector<std::byte> data(bytes), scales(scale_bytes);
     const auto copy = [&](std::vector<std::byte>& to, const void* from) {
       if (to.empty()) return;

@@ -340,7 +340,7 @@ void Optimizer::reset_state() {
                : void(std::memset(data, 0, static_cast<size_t>(bytes)));
       };
       zero(v.data, v.bytes);
-      if (v.scales != nullptr) zero(v.scales, 4 * ((v.size + v.block - 1) / v.block));
+      if (v.scales != nullptr) zero(v.scales, 4 * v.scale_count());
     }
   }
   for (Group& g : m.groups) {

@@ -81,6 +81,16 @@ TEST(Sweep, PassesOnEveryInstructionSetAtSmallSizes) {
   }
 }
 
+// Of this many elements some sum cancels, to a zero of either sign; bitsandbytes' map has another
+// code for what is just below.
+TEST(Sweep, ASumThatCancelsMayBeStoredOnEitherSideOfZero) {
+  SweepOptions o = small("^qhm$");
+  o.sizes = {70001};
+  for (const lab::Row& row : sweep(o).rows) {
+    EXPECT_EQ(text(row, "status"), "pass") << text(row, "detail");
+  }
+}
+
 TEST(Sweep, SeesErrorsThatAreNotNothing) {
   // A bound that is never come near to would let wrong kernels through.
   for (const lab::Row& row : sweep(small("^adamw$")).rows) {

@@ -260,7 +260,7 @@ class World {
     for (const StateView& v : optimizer.states(i)) {
       s.add(name + "." + v.name, v.data, static_cast<size_t>(v.bytes));
       if (v.block == 0) continue;
-      const auto scales = static_cast<size_t>((v.size + v.block - 1) / v.block);
+      const auto scales = static_cast<size_t>(v.scale_count());
       s.add(name + "." + v.name + ".absmax", v.scales, scales * sizeof(float));
     }
     const int64_t steps = optimizer.steps(i);

@@ -129,15 +129,20 @@ TEST(Quantised, StatesAreSmallOnesWhereTheyAreExpected) {
   }
 }
 
-// The first step's state is not rounded before it is used.
+// The first step's state is not rounded before it is used. On a GPU quotients and roots are 2^-22
+// from exact, and so is the change.
 TEST(Quantised, TheFirstStepIsThatOfFp32State) {
   for (const char* rule : {"adamw", "lion", "adan", "sgd", "ademamix", "rmsprop"}) {
     for (StateFormat f : kShared) {
+      const World before(plan_of(plain(rule), f));
       World wide(plan_of(plain(rule), StateFormat::f32)), narrow(plan_of(plain(rule), f));
+      const bool gpu = wide.optimizer.options().device.kind == Device::Kind::cuda;
       for (World* w : {&wide, &narrow}) train(*w, 0, 1);
       for (size_t i = 0; i < wide.params.size(); ++i) {
         for (int64_t k = 0; k < wide.params[i].size(); ++k) {
-          ASSERT_EQ(wide.params[i].at(k), narrow.params[i].at(k)) << rule << " " << to_string(f);
+          const double want = wide.params[i].at(k), change = want - before.params[i].at(k);
+          const double bound = gpu ? 0x1p-21 * std::abs(change) + 0x1p-23 * std::abs(want) : 0;
+          ASSERT_NEAR(want, narrow.params[i].at(k), bound) << rule << " " << to_string(f);
         }
       }
     }
@@ -381,7 +386,7 @@ TEST(Quantised, BytesAreThoseOfCodesAndScales) {
     const World w(one_tensor("adamw", f, 1003));
     int64_t sum = 0;
     for (const StateView& v : w.optimizer.states(0)) {
-      sum += v.bytes + 4 * ((v.size + v.block - 1) / v.block);
+      sum += v.bytes + 4 * v.scale_count();
     }
     EXPECT_GE(w.optimizer.state_bytes(), sum);
     EXPECT_LE(w.optimizer.state_bytes(), sum + 4 * 512);
