@@ -6,10 +6,16 @@
 
 namespace gallop::cuda {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define GALLOP_COPIES_AHEAD 1
+#else
+#define GALLOP_COPIES_AHEAD 0  // older GPUs copy at once
+#endif
+
 // N bytes: 4, 8 or 16, both addresses aligned to as many.
 template <int N>
 __device__ __forceinline__ void copy_ahead(void* to, const void* from) {
-#if defined(__CUDA_ARCH__)
+#if GALLOP_COPIES_AHEAD
   const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
   if constexpr (N == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
@@ -18,20 +24,21 @@ __device__ __forceinline__ void copy_ahead(void* to, const void* from) {
                  : "memory");
   }
 #else
-  memcpy(to, from, N);
+  using Piece = std::conditional_t<N == 16, uint4, std::conditional_t<N == 8, uint2, Bits32> >;
+  *static_cast<Piece*>(to) = *static_cast<const Piece*>(from);
 #endif
 }
 
 // What was asked for since the last call belongs together.
 __device__ __forceinline__ void end_of_copies() {
-#if defined(__CUDA_ARCH__)
+#if GALLOP_COPIES_AHEAD
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 // All but the last `Later` of these groups have arrived, as far as this thread asked for them.
 template <int Later>
 __device__ __forceinline__ void wait_for_copies() {
-#if defined(__CUDA_ARCH__)
+#if GALLOP_COPIES_AHEAD
   asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
 #endif
 }
