@@ -28,6 +28,16 @@ done
 bench adafactor_torch --optimizer adafactor_torch --shapes $gpt2 --with torch
 bench soap --optimizer soap --shapes gpt2:12x768
 bench bf16 --param bf16 --shapes $gpt2 --with torch
+for shapes in gpt2:12x768 gpt2:24x1024 gpt2:24x2048; do
+  bench state-${shapes#gpt2:} --state fp32,8bit,4bit,fp8,8bit-bnb --shapes $shapes
+done
+bench state-bf16 --param bf16 --state fp32,8bit,4bit --shapes $gpt2
+bench state-roundings --param bf16 --rounding stochastic,master,remainder --state 8bit --shapes gpt2:12x768
+for optimizer in lion adan ademamix sophiag lamb adamp stable_adamw; do
+  bench state-$optimizer --optimizer $optimizer --state fp32,8bit --shapes gpt2:12x768
+done
+bench state-lion-large --optimizer lion --state fp32,8bit --shapes gpt2:24x1024,gpt2:24x2048
+bench state-small --state fp32,8bit --tensors 32,1000 --size 16384
 bench roundings --param bf16 --rounding stochastic,master,remainder --shapes gpt2:12x768
 bench small --tensors 32,1000 --size 16384 --with torch
 bench cold --tensors 32,1000 --size 16384 --cold
