@@ -34,6 +34,10 @@ inline constexpr int kBlock = 256;
 
 GALLOP_FN constexpr bool is_quantised(Storage s) { return s >= Storage::q8; }
 GALLOP_FN constexpr bool is_4_bit(Storage s) { return s == Storage::q4 || s == Storage::q4_nonneg; }
+// gallop's own.
+GALLOP_FN constexpr bool is_own(Storage s) {
+  return s == Storage::q8 || s == Storage::q8_nonneg || is_4_bit(s);
+}
 GALLOP_FN constexpr bool is_bitsandbytes(Storage s) {
   return s == Storage::bnb8 || s == Storage::bnb8_nonneg;
 }

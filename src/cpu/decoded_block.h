@@ -49,6 +49,14 @@ struct DecodedBlock {
       }
   }
 
+  void clamp_gradient(float scale, float limit, float factor) {
+    GALLOP_VECTORIZE
+    for (int i = 0; i < kBlock; ++i) {
+      decoded_g[i] = detail::clamped(g[i], scale, limit) * factor;
+    }
+    g = decoded_g;
+  }
+
   // Writes: the same, and kWritesParam.
   template <unsigned Writes>
   void store(const KernelArgs& a, Index first) {

@@ -95,20 +95,24 @@ struct Loops {
   static void blocks(const KernelArgs& a) {
     DecodedBlock<kN> b;
     const auto k = detail::narrow<R, float>(a.coef);
-    const float scale = static_cast<float>(a.grad_scale), limit = static_cast<float>(a.grad_limit),
-                factor = static_cast<float>(a.grad_factor);
+    // Mostly there is no limit, and the factor is 1 then.
+    const bool limited = a.grad_limit < kInfinity;
+    const float grad_scale = static_cast<float>(a.grad_scale), scale = limited ? 1 : grad_scale;
     for (Index first = 0; first < a.n; first += kBlock) {
       b.template load<Present, true, kEntry.grad>(a, first);
       typename DecodedBlock<kN>::Aside aside;
       if (kEntry.grad && a.resets) b.set_aside(aside);
+      if (kEntry.grad && limited) {
+        b.clamp_gradient(grad_scale, static_cast<float>(a.grad_limit),
+                         static_cast<float>(a.grad_factor));
+      }
       float* const p = b.p;
       const float* const g = b.g;
       GALLOP_VECTORIZE
       for (int i = 0; i < kBlock; ++i) {
         float t[kN];
         load_states(b.s, t, i);
-        float grad = 0;
-        if constexpr (kEntry.grad) grad = detail::clamped(g[i], scale, limit) * factor;
+        const float grad = kEntry.grad ? g[i] * scale : 0;
         p[i] = detail::apply<R, E>(p[i], grad, t, k);
         store_states(b.s, t, i);
       }

@@ -210,11 +210,11 @@ struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
     }
   }
 
-  // As detail::clamped; mostly there is no limit, and the factor is 1 then.
+  // As detail::clamped; mostly there is no limit, and the factor is 1.
   __device__ __forceinline__ static void scale_gradient(Loaded& l, const Job<R, float>& job) {
 #pragma unroll
     for (int i = 0; i < kBlock / 32; ++i) l.g[i / kVector][i % kVector] *= job.scale;
-    if (job.limit == static_cast<float>(kInfinity)) return;
+    if (job.limit == static_cast<float>(kInfinity) && job.factor == 1) return;
 #pragma unroll
     for (int i = 0; i < kBlock / 32; ++i) {
       float& g = l.g[i / kVector][i % kVector];
