@@ -36,7 +36,7 @@ struct CodeStreams : Streams<R, E, Present, Path::quantised> {
   };
 
   __device__ __forceinline__ float* scale_at(int j, int i) const {
-    return t.scale[j] + (first + i >> scaled_bits(state_storage[j]));
+    return t.scale[j] + ((first + i) >> scaled_bits(state_storage[j]));
   }
 
   __device__ __forceinline__ void fetch_all(int i, Loaded& l) const {

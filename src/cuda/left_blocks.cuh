@@ -67,7 +67,7 @@ struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
     return b + e / 2 * 64 + lane * 2 + e % 2;
   }
   __device__ __forceinline__ float* scale_at(int j, int i) const {
-    return t.scale[j] + (first + i >> kScaledBits);
+    return t.scale[j] + ((first + i) >> kScaledBits);
   }
 
   __device__ __forceinline__ float state_at(int j, int i) const {
