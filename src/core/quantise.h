@@ -250,7 +250,7 @@ GALLOP_FN Bits32 encode_own(float y, float offset, float least_root = detail::kL
 }
 // The same of any.
 template <Storage S>
-GALLOP_FN Bits32 encode_unit(float y, Bits32 dither, float least_root = detail::kLeastRoot) {
+GALLOP_FN Bits32 encode_unit(float y, Bits32 dither) {
   if constexpr (S == Storage::bnb8) {
     return to_dynamic(y);
   } else if constexpr (S == Storage::bnb8_nonneg) {
@@ -258,7 +258,7 @@ GALLOP_FN Bits32 encode_unit(float y, Bits32 dither, float least_root = detail::
   } else if constexpr (S == Storage::fp8) {
     return to_e4m3(y * 448.0f, dither);
   } else {
-    return encode_own<S>(y, offset_of(dither), least_root);
+    return encode_own<S>(y, offset_of(dither));
   }
 }
 

@@ -12,14 +12,13 @@ namespace gallop::cuda {
 namespace {
 
 template <class R, int E, unsigned Present, Elements V, bool Four>
-struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present> {
+struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present, Four> {
   using Base = Streams<R, E, Present, Path::quantised>;
   using Base::first, Base::grad, Base::has, Base::kEntry, Base::kN, Base::kWrites, Base::low,
       Base::param, Base::state, Base::writes, Base::zero;
-  using Own = OwnFormats<R, Present>;
-  using Own::is_code;
+  using Own = OwnFormats<R, Present, Four>;
+  using Own::is_code, Own::kScaledBits, Own::kScales;
   static constexpr int kMine = kBlock / 32;  // a lane's elements, in pairs as 4-bit codes are
-  static constexpr int kScales = Four ? 2 : 1, kScaledBits = Four ? 7 : 8;
   static constexpr Bits32 kStream = static_cast<Bits32>(E) * (detail::kMaxStates + 1);
 
   const Tensor& t;
@@ -75,7 +74,7 @@ struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
     const Code* codes = static_cast<const Code*>(state[j]);
     const auto code = Four ? static_cast<Code>(codes[i / 2] >> i % 2 * 4 & 15) : codes[i];
     float x = 0;
-    with_codes_of(Own::storage_of(j, Four), [&](auto s) { x = decode_unit<s>(code); });
+    with_codes_of(Own::storage_of(j), [&](auto s) { x = decode_unit<s>(code); });
     return x * *scale_at(j, i);
   }
 
@@ -135,7 +134,7 @@ struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
         const int i = element(b, e);
         const Bits32 own = dither_at(start, static_cast<Bits32>(first + i));
         Bits32 code[2];
-        with_codes_of(Own::storage_of(j, Four), [&](auto storage) {
+        with_codes_of(Own::storage_of(j), [&](auto storage) {
           code[0] = encode_unit<storage>(s[e] * inverse, own);
           code[1] = encode_unit<storage>(s[e + 1] * inverse, own + kDitherElement);
         });

@@ -9,8 +9,12 @@
 namespace gallop::cuda {
 namespace {
 
-template <class R, unsigned Present>
+// Four: of 4 bits, not 8.
+template <class R, unsigned Present, bool Four>
 struct OwnFormats {
+  static constexpr int kScaledBits = scaled_bits(Four ? Storage::q4 : Storage::q8);
+  static constexpr int kScales = kBlock >> kScaledBits;  // of a block of 256 elements
+
   // Bit j: state j.
   static constexpr unsigned states_that(bool (*are)(const State&)) {
     unsigned which = 0;
@@ -23,9 +27,9 @@ struct OwnFormats {
       states_that([](const State& s) { return s.sign == Sign::nonneg; });
   static constexpr bool is_code(int j) { return (kCodes >> j & 1) != 0; }
   static constexpr bool is_nonneg(int j) { return (kNonneg >> j & 1) != 0; }
-  static constexpr Storage storage_of(int j, bool four) {
+  static constexpr Storage storage_of(int j) {
     if (!is_code(j)) return Storage::f32;
-    if (four) return is_nonneg(j) ? Storage::q4_nonneg : Storage::q4;
+    if (Four) return is_nonneg(j) ? Storage::q4_nonneg : Storage::q4;
     return is_nonneg(j) ? Storage::q8_nonneg : Storage::q8;
   }
   // How many states below j are codes, or are not.

@@ -14,18 +14,15 @@
 namespace gallop::cuda {
 namespace {
 
-// Four: 4-bit states.
 template <class R, int E, unsigned Present, Elements V, bool Four>
-struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present> {
+struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present, Four> {
   using Base = Streams<R, E, Present, Path::quantised>;
   using Base::first, Base::grad, Base::grad_storage, Base::has, Base::kEntry, Base::kN,
       Base::kWrites, Base::low, Base::param, Base::param_storage, Base::state, Base::writes,
       Base::zero;
-  using Own = OwnFormats<R, Present>;
-  using Own::count, Own::is_code, Own::is_nonneg, Own::place;
+  using Own = OwnFormats<R, Present, Four>;
+  using Own::count, Own::is_code, Own::is_nonneg, Own::kScaledBits, Own::kScales, Own::place;
   static constexpr int kSlot = 32 * kVector, kSlots = kBlock / kSlot;
-  static constexpr int kScaledBits = Four ? 7 : 8, kScales = kBlock >> kScaledBits;
-
   static constexpr bool kAnyValues = V == Elements::any;
   using Word = std::conditional_t<Four, Half, Bits32>;  // four codes
 
@@ -49,8 +46,7 @@ struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
   __device__ __forceinline__ OwnStreams(const Step& s, const Tensor& t, void* gradient, Index from,
                                         long long steps)
       : Base(t, gradient, from),
-        dither(dither_of(s.control->seed, t.id, steps) +
-               kDitherElement * static_cast<Bits32>(from)),
+        dither(dither_at(dither_of(s.control->seed, t.id, steps), static_cast<Bits32>(from))),
         high(steps < 0 ? 0u : 0x4b000000u),
         one(high ^ 0x4b000000u ^ kDitherOne),
         lane(static_cast<int>(threadIdx.x % 32)) {

@@ -153,7 +153,8 @@ const void* kernel_at() {
   constexpr int kKernel = I / (detail::kVariants<R> * kKinds);
   constexpr unsigned kPresent = detail::variant_states<R>(I / kKinds % detail::kVariants<R>);
   constexpr Kind kKind = static_cast<Kind>(I % kKinds);
-  if constexpr (is_own(kKind) && (detail::kHasNorms<R> || OwnFormats<R, kPresent>::kCodes == 0)) {
+  if constexpr (is_own(kKind) &&
+                (detail::kHasNorms<R> || OwnFormats<R, kPresent, false>::kCodes == 0)) {
     return nullptr;  // nothing asks for it
   } else if constexpr (!detail::kHasNorms<R>) {
     return address_of(&update<R, kKernel, kPresent, kKind>);

@@ -38,8 +38,7 @@ int own_bits(const Rule& rule, const cpu::Tensor& t) {
   for (size_t j = 0; j < rule.info.states.size(); ++j) {
     if ((t.present >> j & 1) == 0 || rule.info.states[j].exact) continue;
     const Storage s = t.state_storage[j];
-    const bool eight = s == Storage::q8 || s == Storage::q8_nonneg;
-    const int its = eight ? 8 : is_4_bit(s) ? 4 : 0;
+    const int its = !is_own(s) ? 0 : is_4_bit(s) ? 4 : 8;
     if (its == 0 || (bits != 0 && bits != its)) return 0;
     bits = its;
   }
