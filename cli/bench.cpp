@@ -21,6 +21,7 @@ struct State {
   Output output;
   Where where;
   HyperFlags hyper;
+  RuleFiles rules;
   std::vector<std::string> optimizers = {"adamw"}, modes = {"multi"}, params = {"fp32"}, grads,
                            states = {"fp32"};
   std::vector<std::string> roundings = {"nearest"};
@@ -217,9 +218,11 @@ lab::Table run(const State& s) {
 void add_step(CLI::App& bench) {
   auto s = std::make_shared<State>();
   CLI::App* step = bench.add_subcommand("step", "Time optimizer steps");
-  step->add_option("--optimizer", s->optimizers, "Which, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
+  const CLI::Option* optimizer =
+      step->add_option("--optimizer", s->optimizers, "Which, separated by commas")
+          ->delimiter(',')
+          ->capture_default_str();
+  s->rules.add_to(*step);
   step->add_option("--mode", s->modes, "unfused, single, multi; bare: the kernel alone in a loop")
       ->delimiter(',')
       ->capture_default_str();
@@ -271,7 +274,10 @@ void add_step(CLI::App& bench) {
   s->where.add_to(*step);
   s->hyper.add_to(*step);
   s->output.add_to(*step);
-  step->callback([s] { s->output.emit(run(*s)); });
+  step->callback([s, optimizer] {
+    s->optimizers = s->rules.beside(*optimizer, s->optimizers);
+    s->output.emit(run(*s));
+  });
 }
 
 }  // namespace

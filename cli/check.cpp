@@ -11,6 +11,7 @@ void add_check(CLI::App& app, int& exit_code) {
   struct State {
     Output output;
     Where where;
+    RuleFiles rules;
     check::SweepOptions sweep;
     std::string golden;
   };
@@ -22,6 +23,7 @@ void add_check(CLI::App& app, int& exit_code) {
   check->add_option("--only", state->sweep.only,
                     "Only optimizers whose name this regular "
                     "expression matches");
+  state->rules.add_to(*check);
   check->add_option("--golden", state->golden, "Replay the recorded runs in this folder");
   check->add_option("--sizes", state->sweep.sizes, "Tensor sizes to sweep")
       ->delimiter(',')
@@ -33,6 +35,7 @@ void add_check(CLI::App& app, int& exit_code) {
     state->sweep.device = state->where.parsed();
     state->sweep.threads = state->where.threads;
     state->sweep.seed = state->where.seed;
+    state->sweep.names = state->rules.names();
     const lab::Table table = state->golden.empty()
                                  ? check::sweep(state->sweep)
                                  : check::replay_goldens(state->golden, state->sweep.only,

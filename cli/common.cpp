@@ -55,6 +55,40 @@ Device Where::parsed() const {
   return d;
 }
 
+void RuleFiles::load(int argc, const char* const* argv) {
+  constexpr std::string_view kFlag = "--rule";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == kFlag && i + 1 < argc) {
+      load_rule_file(argv[i + 1]);
+    } else if (word.starts_with(std::string(kFlag) + "=")) {
+      load_rule_file(std::string(word.substr(kFlag.size() + 1)));
+    }
+  }
+}
+
+void RuleFiles::add_to(CLI::App& app) {
+  app.add_option("--rule", paths_,
+                 "An optimizer of your own: a header that is compiled and run (docs/own-rule.md)")
+      ->type_name("FILE.h")
+      ->expected(1)
+      ->take_all();
+}
+
+std::vector<std::string> RuleFiles::names() const {
+  std::vector<std::string> out;
+  for (const std::string& path : paths_) out.push_back(load_rule_file(path));
+  return out;
+}
+
+std::vector<std::string> RuleFiles::beside(const CLI::Option& optimizer,
+                                           const std::vector<std::string>& named) const {
+  std::vector<std::string> out;
+  if (!given() || optimizer.count() > 0) out = named;
+  for (std::string& name : names()) out.push_back(std::move(name));
+  return out;
+}
+
 void HyperFlags::add_to(CLI::App& app) {
   std::map<std::string, std::vector<std::string>> owners;
   for (const std::string& rule : rule_names()) {

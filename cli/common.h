@@ -40,6 +40,24 @@ class HyperFlags {
   std::map<std::string, std::string> values_;  // by knob; empty: not given
 };
 
+// --rule FILE: optimizers from files, wherever there is --optimizer.
+class RuleFiles {
+ public:
+  // Loads what a command line names before its flags are declared, so that the rules'
+  // hyper-parameters have flags too.
+  static void load(int argc, const char* const* argv);
+
+  void add_to(CLI::App& app);
+  // Names of their rules; added to what --optimizer names, or instead of its default.
+  std::vector<std::string> names() const;
+  std::vector<std::string> beside(const CLI::Option& optimizer,
+                                  const std::vector<std::string>& named) const;
+  bool given() const { return !paths_.empty(); }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
 // Each command adds itself; what it does runs as the subcommand's callback.
 void add_info(CLI::App& app);
 void add_list(CLI::App& app);

@@ -117,12 +117,14 @@ lab::Table in_full(const std::string& name) {
 void add_list(CLI::App& app) {
   struct State {
     Output output;
+    RuleFiles rules;
     std::string name, policy, shapes = "gpt2:12x768";
   };
   auto s = std::make_shared<State>();
   CLI::App* list = app.add_subcommand("list", "The optimizers: states, bytes, defaults, formula");
   list->add_option("optimizer,--optimizer", s->name,
                    "Show this one in full; with --policy, the one to choose for (default adamw)");
+  s->rules.add_to(*list);
   CLI::Option* policy = list->add_option(
       "--policy", s->policy,
       "Show which state format each parameter of a model has, and what that saves: fp32, bf16, "
@@ -135,6 +137,7 @@ void add_list(CLI::App& app) {
       ->capture_default_str();
   s->output.add_to(*list);
   list->callback([s, policy] {
+    if (s->name.empty() && s->rules.given()) s->name = s->rules.names().back();
     if (policy->count() == 0) {
       s->output.emit(s->name.empty() ? overview() : in_full(s->name));
     } else {

@@ -16,6 +16,7 @@ int run_cli(int argc, char** argv) {
     CLI::App app("gallop: fused training optimizers, and the lab that measures them", "gallop");
     app.set_version_flag("--version", GALLOP_VERSION);
     app.require_subcommand(1);
+    cli::RuleFiles::load(argc, argv);
     app.footer("gallop COMMAND --help says what a command takes.");
     cli::add_info(app);
     cli::add_list(app);

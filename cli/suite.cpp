@@ -15,6 +15,7 @@ void add_adam_grid(CLI::App& suite) {
   struct State {
     Output output;
     Where where;
+    RuleFiles rules;
     lab::AdamGridOptions grid;
     std::vector<std::string> with, torch_modes = {"single", "foreach", "fused", "compiled"};
   };
@@ -27,6 +28,7 @@ void add_adam_grid(CLI::App& suite) {
       "multi, with a reading of the table");
   grid->add_option("--optimizer", s->grid.optimizer, "Another optimizer than adam")
       ->capture_default_str();
+  s->rules.add_to(*grid);
   grid->add_option("--tensors", s->grid.tensors, "Tensor counts")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
@@ -49,6 +51,7 @@ void add_adam_grid(CLI::App& suite) {
     if (s->where.parsed().kind != Device::Kind::cpu) {
       throw Error(ErrorCode::unsupported, "suite adam-grid runs on the CPU, expected device cpu");
     }
+    if (s->rules.given()) s->grid.optimizer = s->rules.names().back();
     s->grid.threads = s->where.threads;
     s->grid.sampler.seed = s->where.seed;
     if (!s->with.empty()) s->grid.torch_modes = s->torch_modes;

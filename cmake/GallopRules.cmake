@@ -100,13 +100,19 @@ function(gallop_rule_sources target header register)
   endif()
   file(CONFIGURE OUTPUT ${dir}/${id}.rule.cpp CONTENT
 "#include \"${path}\"
-#include \"optimizer/make_rule.h\"
+#include \"optimizer/describe_rule.h\"
+#include \"optimizer/rule.h\"
 namespace gallop {
 namespace cpu {
 ${declare}}
-${declare_cuda}static_assert(std::string_view(rules::${struct}::name) == \"${id}\", \"a rule's name is its file's name\");
+${declare_cuda}static_assert(detail::same_text(rules::${struct}::name, \"${id}\"), \"a rule's name is its file's name\");
 Rule make_rule_${id}();
-Rule make_rule_${id}() { return detail::make_rule<rules::${struct}>({${pointers}}, ${cuda}); }
+Rule make_rule_${id}() {
+  Rule rule(detail::describe<rules::${struct}>());
+  rule.cpu = {${pointers}};
+  rule.cuda = ${cuda};
+  return rule;
+}
 }
 ${announce}")
   gallop_private_source(${target} ${dir}/${id}.rule.cpp "-ffp-contract=off")
@@ -132,13 +138,16 @@ endfunction()
 
 function(gallop_add_toolkits target)
   set(list "")
+  set(with_flags "")
   foreach(isa IN LISTS GALLOP_ISAS)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/rules.gen/toolkit.${isa}.cpp)
     file(CONFIGURE OUTPUT ${source} CONTENT
          "#define GALLOP_ISA ${isa}\n#include \"cpu/toolkit.inc\"\n")
     gallop_private_source(${target} ${source} "${GALLOP_KERNEL_FLAGS};${GALLOP_FLAGS_${isa}}")
     string(APPEND list " X(${isa})")
+    string(REPLACE ";" " " flags "${GALLOP_KERNEL_FLAGS} ${GALLOP_FLAGS_${isa}}")
+    string(APPEND with_flags " X(${isa}, \"${flags}\")")
   endforeach()
   file(CONFIGURE OUTPUT generated/isa_list.gen.h CONTENT
-       "#pragma once\n#define GALLOP_FOREACH_ISA(X)${list}\n")
+       "#pragma once\n#define GALLOP_FOREACH_ISA(X)${list}\n#define GALLOP_FOREACH_ISA_FLAGS(X)${with_flags}\n")
 endfunction()

@@ -95,9 +95,9 @@ struct Adafactor {
         const N mean = v.sum_rows(b, [&](long long r) { return v.state(0, r); }) / rows;
         v.for_rows(b, [&](long long r) { v.row(0, r, 1 / sqrt(v.state(0, r) / mean)); });
         v.for_columns(b, [&](long long c) {
-          const N mean = k.beta2 * v.state_before(1, c) + k.w2 * (v.column_sum(1, c) / rows);
-          v.state(1, c, mean);
-          v.column(0, c, 1 / sqrt(mean));
+          const N next = k.beta2 * v.state_before(1, c) + k.w2 * (v.column_sum(1, c) / rows);
+          v.state(1, c, next);
+          v.column(0, c, 1 / sqrt(next));
         });
       });
     } else {

@@ -76,9 +76,9 @@ struct AdafactorTorch {
         const N mean = v.sum_rows(b, [&](long long r) { return v.state(0, r); }) / rows;
         v.for_rows(b, [&](long long r) { v.row(0, r, v.state(0, r) / max(mean, k.eps1)); });
         v.for_columns(b, [&](long long c) {
-          const N mean = blend(v.state_before(1, c), v.column_sum(1, c) / rows);
-          v.state(1, c, mean);
-          v.column(0, c, mean);
+          const N next = blend(v.state_before(1, c), v.column_sum(1, c) / rows);
+          v.state(1, c, next);
+          v.column(0, c, next);
         });
       });
     } else {

@@ -91,6 +91,9 @@ struct StateView {
 class Optimizer {
  public:
   explicit Optimizer(std::string_view rule, const Options& options = {});
+  // With the rule in a file (see docs/own-rule.md), which is code: it is compiled, or taken from
+  // the user's cache, and runs in this process.
+  static Optimizer from_rule_file(const std::string& path, const Options& options = {});
   ~Optimizer();
   Optimizer(Optimizer&&) noexcept;
   Optimizer& operator=(Optimizer&&) noexcept;

@@ -45,6 +45,9 @@ struct RuleInfo {
 std::vector<std::string> rule_names();             // sorted
 const RuleInfo& rule_info(std::string_view name);  // throws, naming what there is
 
+// Compiles the rule in a file and returns its name, by which it is known from then on.
+std::string load_rule_file(const std::string& path);
+
 // The range in words: "in [0, 1)".
 std::string describe_range(const KnobInfo&);
 

@@ -15,10 +15,10 @@ namespace {
 // Sums and what is made of them are double's: beside fp32 their own roundings are nothing.
 class InDouble {
  public:
-  explicit InDouble(bool elements_are_too) : before_(Bounded::own) {
-    if (!elements_are_too) Bounded::own = 0;
+  explicit InDouble(bool elements_are_too) : before_(Bounded::arithmetic.own) {
+    if (!elements_are_too) Bounded::arithmetic.own = 0;
   }
-  ~InDouble() { Bounded::own = before_; }
+  ~InDouble() { Bounded::arithmetic.own = before_; }
   InDouble(const InDouble&) = delete;
   InDouble& operator=(const InDouble&) = delete;
 
@@ -107,7 +107,7 @@ struct Whole {
     for (size_t j = 0; j < vectors.size(); ++j) v.states[j] = vectors[j].data();
     for (size_t i = 0; i < row_values.size(); ++i) v.row_values[i] = row_values[i].data();
     for (size_t i = 0; i < column_values.size(); ++i) v.column_values[i] = column_values[i].data();
-    rule.reference_between(pass, v, coef);
+    rule.reference_between(Bounded::arithmetic, pass, v, coef);
   }
 };
 
@@ -195,7 +195,7 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
       std::copy(element, element + width, copy);
       const Bounded g =
           info.grad ? Bounded::exact(read_element(grad, p.grad_dtype, i)) : Bounded::exact(0);
-      rule_.reference_pass(pass, whole.view.matrix, copy, g, copy + 1, coef, whole.seen(i), sums);
+      rule_.reference_pass(Bounded::arithmetic, pass, whole.view.matrix, copy, g, copy + 1, coef, whole.seen(i), sums);
       if ((info.writes & kWritesParam) != 0) element[0] = copy[0];
       for (size_t j = 0; j + 1 < width; ++j) {
         if ((info.writes >> j & 1) == 0) continue;

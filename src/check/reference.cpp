@@ -22,10 +22,10 @@ double roundoff(DType param) { return param == DType::f64 ? 0x1p-53 : 0x1p-24; }
 // 2^-22.
 class Quotients {
  public:
-  explicit Quotients(bool rough) : before_(Bounded::of_quotient) {
-    Bounded::of_quotient = rough ? 4 : 1;
+  explicit Quotients(bool rough) : before_(Bounded::arithmetic.of_quotient) {
+    Bounded::arithmetic.of_quotient = rough ? 4 : 1;
   }
-  ~Quotients() { Bounded::of_quotient = before_; }
+  ~Quotients() { Bounded::arithmetic.of_quotient = before_; }
   Quotients(const Quotients&) = delete;
   Quotients& operator=(const Quotients&) = delete;
 
@@ -129,7 +129,7 @@ void Reference::expect(int entry, Clock clock, const Optimizer& optimizer, size_
       std::fill(at + 1, at + width, Bounded::exact(0));
       continue;
     }
-    rule_.reference(entry, at, g, at + 1, coef);
+    rule_.reference(Bounded::arithmetic, entry, at, g, at + 1, coef);
   }
 }
 

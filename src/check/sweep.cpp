@@ -278,7 +278,7 @@ std::vector<Formats> all_formats() {
 lab::Table sweep(const SweepOptions& o) {
   const std::regex only = parse_pattern(o.only);
   std::vector<Variant> variants;
-  for (const std::string& name : rule_names()) {
+  for (const std::string& name : o.names.empty() ? rule_names() : o.names) {
     if (!std::regex_search(name, only)) continue;
     for (Variant& v : variants_of(find_rule(name))) variants.push_back(std::move(v));
   }

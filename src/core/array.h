@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Mode unfused: the same rule over whole arrays, where every operator makes one pass through memory
 // and leaves a temporary, as an eager tensor library does.
+//
+// Nothing of std: rules compiled at run time include it too (see src/jit).
 #pragma once
-
-#include <cstddef>
-#include <initializer_list>
-#include <memory>
 
 #include "cpu/kernel.h"
 
@@ -17,13 +15,49 @@ class ArrayEngine {
   virtual ~ArrayEngine() = default;
   virtual void pass(Op op, void* out, const Operand* in) = 0;
   // Memory for one array, kept from step to step: an eager library's allocator does the same.
+  // It is lent until it was given back as often as it was taken and shared.
   virtual void* take() = 0;
+  virtual void share(void* memory) = 0;
   virtual void give(void* memory) = 0;
+};
 
-  template <class T>
-  std::shared_ptr<T> temporary() {
-    return {static_cast<T*>(take()), [this](T* p) { give(p); }};
+// An array that is lent for as long as one of these holds it; or another's, or none.
+template <class T>
+class Temporary {
+ public:
+  Temporary() = default;
+  explicit Temporary(ArrayEngine& engine)
+      : engine_(&engine), data_(static_cast<T*>(engine.take())) {}
+  static Temporary borrowed(T* data) {
+    Temporary out;
+    out.data_ = data;
+    return out;
   }
+  Temporary(const Temporary& other) : engine_(other.engine_), data_(other.data_) {
+    if (engine_ != nullptr) engine_->share(data_);
+  }
+  Temporary(Temporary&& other) noexcept { swap(other); }
+  Temporary& operator=(Temporary other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Temporary() {
+    if (engine_ != nullptr) engine_->give(data_);
+  }
+  T* get() const { return data_; }
+
+ private:
+  void swap(Temporary& other) noexcept {
+    ArrayEngine* engine = engine_;
+    T* data = data_;
+    engine_ = other.engine_;
+    data_ = other.data_;
+    other.engine_ = engine;
+    other.data_ = data;
+  }
+
+  ArrayEngine* engine_ = nullptr;
+  T* data_ = nullptr;
 };
 
 // A handle to an array, or to one value for all elements: known here, or read from where the passes
@@ -32,7 +66,7 @@ template <class T>
 class Array {
  public:
   Array(T value = 0) : value_(value) {}  // NOLINT(google-explicit-constructor): rules write T(0)
-  Array(ArrayEngine& engine, T* data) : engine_(&engine), data_(data, [](T*) {}) {}
+  Array(ArrayEngine& engine, T* data) : engine_(&engine), data_(Temporary<T>::borrowed(data)) {}
   static Array scalar(ArrayEngine& engine, const double* where) {
     Array out;
     out.engine_ = &engine;
@@ -40,19 +74,16 @@ class Array {
     return out;
   }
 
-  static Array result(Op op, std::initializer_list<Array> in) {
-    Operand operands[3] = {};
+  template <class... A>
+  static Array result(Op op, const A&... in) {
+    const Operand operands[3] = {in.operand()...};
     ArrayEngine* engine = nullptr;
-    int i = 0;
-    for (const Array& a : in) {
-      operands[i++] = a.operand();
-      if (a.engine_ != nullptr) engine = a.engine_;
-    }
+    ((engine = in.engine_ != nullptr ? in.engine_ : engine), ...);
     // A product of literals and coefficients, such as the zero difference of adan's first step.
     if (engine == nullptr) return folded(op, operands);
     Array out;
     out.engine_ = engine;
-    out.data_ = engine->template temporary<T>();
+    out.data_ = Temporary<T>(*engine);
     engine->pass(op, out.data_.get(), operands);
     return out;
   }
@@ -63,7 +94,7 @@ class Array {
   // The first where condition, which is one value for all elements, is not zero.
   static Array choice(const Array& condition, const Array& yes, const Array& no) {
     if (condition.engine_ == nullptr) return condition.value_ != 0 ? yes : no;
-    return result(Op::select, {condition, yes, no});
+    return result(Op::select, condition, yes, no);
   }
 
  private:
@@ -102,21 +133,21 @@ class Array {
   }
 
   ArrayEngine* engine_ = nullptr;
-  std::shared_ptr<T> data_;
+  Temporary<T> data_;
   const double* scalar_ = nullptr;
   T value_ = 0;
 };
 
 #define GALLOP_ARRAY_BINARY(name, op)                                         \
   inline Array<float> name(const Array<float>& a, const Array<float>& b) {    \
-    return Array<float>::result(Op::op, {a, b});                              \
+    return Array<float>::result(Op::op, a, b);                              \
   }                                                                           \
   inline Array<double> name(const Array<double>& a, const Array<double>& b) { \
-    return Array<double>::result(Op::op, {a, b});                             \
+    return Array<double>::result(Op::op, a, b);                             \
   }
 #define GALLOP_ARRAY_UNARY(name, op)                                                            \
-  inline Array<float> name(const Array<float>& a) { return Array<float>::result(Op::op, {a}); } \
-  inline Array<double> name(const Array<double>& a) { return Array<double>::result(Op::op, {a}); }
+  inline Array<float> name(const Array<float>& a) { return Array<float>::result(Op::op, a); } \
+  inline Array<double> name(const Array<double>& a) { return Array<double>::result(Op::op, a); }
 
 GALLOP_ARRAY_BINARY(operator+, add)
 GALLOP_ARRAY_BINARY(operator-, sub)
@@ -132,10 +163,10 @@ GALLOP_ARRAY_UNARY(operator-, neg)
 #undef GALLOP_ARRAY_UNARY
 
 inline Array<float> fma(const Array<float>& a, const Array<float>& b, const Array<float>& c) {
-  return Array<float>::result(Op::fma, {a, b, c});
+  return Array<float>::result(Op::fma, a, b, c);
 }
 inline Array<double> fma(const Array<double>& a, const Array<double>& b, const Array<double>& c) {
-  return Array<double>::result(Op::fma, {a, b, c});
+  return Array<double>::result(Op::fma, a, b, c);
 }
 inline Array<float> select(const Array<float>& condition, const Array<float>& yes,
                            const Array<float>& no) {

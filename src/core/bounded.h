@@ -8,23 +8,31 @@
 
 namespace gallop {
 
+// What the short format's arithmetic is like.
+struct Arithmetic {
+  // 0 where it is double's, and only its arguments have errors of the short format.
+  double own = 1;
+  // What a quotient or a root has of it: more than 1 where they are not rounded correctly.
+  double of_quotient = 1;
+};
+
 struct Bounded {
   double value;
   double error;  // in units of the short format's roundoff
 
   // A coefficient, rounded once to the short format.
-  Bounded(double x = 0) : value(x), error(own * abs(x)) {}  // NOLINT(google-explicit-constructor)
+  Bounded(double x = 0) : value(x), error(arithmetic.own * abs(x)) {}  // NOLINT(google-explicit-constructor)
   Bounded(double x, double e) : value(x), error(e) {}
   static Bounded exact(double x) { return {x, 0}; }
   // A result whose arguments' errors have made it this uncertain, itself rounded.
-  static Bounded rounded(double x, double e) { return {x, e + own * abs(x) + e * kRoundoff}; }
+  static Bounded rounded(double x, double e) { 
+    return {x, e + arithmetic.own * abs(x) + e * kRoundoff};
+  }
 
-  // 0 where the arithmetic is double's, and only its arguments have errors of the short format.
-  static inline thread_local double own = 1;
-  // What a quotient or a root has of it: more than 1 where they are not rounded correctly.
-  static inline thread_local double of_quotient = 1;
+  // Of this thread; a rule compiled at run time has its own, and is told (see rule_data.h).
+  static inline thread_local Arithmetic arithmetic;
   static Bounded quotient(double x, double e) {
-    return rounded(x, e + (of_quotient - 1) * own * abs(x));
+    return rounded(x, e + (arithmetic.of_quotient - 1) * arithmetic.own * abs(x));
   }
 
   // Where an error decides between two outcomes, fp32's roundoff is assumed.

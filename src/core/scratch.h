@@ -24,23 +24,25 @@ class Scratch {
 
   void* take(size_t bytes) {
     for (Piece& p : pieces_) {
-      if (p.lent || p.bytes < bytes) continue;
-      p.lent = true;
+      if (p.lent > 0 || p.bytes < bytes) continue;
+      p.lent = 1;
       return p.data;
     }
-    pieces_.push_back({allocate_(bytes), bytes, true});
+    pieces_.push_back({allocate_(bytes), bytes, 1});
     return pieces_.back().data;
   }
-  void give(const void* data) {
-    for (Piece& p : pieces_) p.lent = p.lent && p.data != data;
-  }
+  void share(const void* data) { count(data, 1); }
+  void give(const void* data) { count(data, -1); }
 
  private:
   struct Piece {
     void* data;
     size_t bytes;
-    bool lent;
+    int lent;  // how often
   };
+  void count(const void* data, int change) {
+    for (Piece& p : pieces_) p.lent += p.data == data ? change : 0;
+  }
   Allocate allocate_;
   Release release_;
   std::vector<Piece> pieces_;

@@ -14,6 +14,18 @@ constexpr int length(const T (&)[N]) {
   return N;
 }
 
+// A number as a type, for generic lambdas.
+template <int I>
+struct Number {
+  static constexpr int value = I;
+  GALLOP_FN constexpr operator int() const { return I; }  // NOLINT(google-explicit-constructor)
+};
+
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
 template <class R>
 inline constexpr int kStates = static_cast<int>(sizeof(R::states) / sizeof(State));
 

@@ -77,9 +77,10 @@ Backend::Backend(const Rule& rule, int threads)
       norms_(rule),
       matrices_(rule, threads_, norms_) {}
 
-std::string_view Backend::isa() const { return rule_.cpu[static_cast<size_t>(isa_)]->isa; }
+std::string_view Backend::isa() const { return tools_.isa; }
 
 void Backend::reserve(std::span<const Tensor* const> tensors) {
+  if (kernels_ == nullptr) kernels_ = &rule_.cpu_kernels(isa_);
   Index blocks = 0;
   for (const Tensor* t : tensors) blocks += blocks_of(t->n);
   ends_.reserve(tensors.size());
@@ -159,7 +160,7 @@ KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Inde
 
 void Backend::update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const {
   const Tensor& t = *job.tensor;
-  const Kernel kernel = rule_.cpu_kernel(isa_, entry, t.present, t.path());
+  const Kernel kernel = rule_.cpu_kernel(*kernels_, entry, t.present, t.path());
   const auto run = [&](Index first, Index blocks, Index next) {
     KernelArgs a = arguments(entry, job, first, blocks);
     a.next = next * kBlock;
@@ -199,7 +200,7 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
       const NormArgs norms = norms_.arguments(t.index, unit, t.path());
       a.norms = &norms;
       const Kernel kernel =
-          rule_.cpu_kernel(isa_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
+          rule_.cpu_kernel(*kernels_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
       if (kernel != nullptr) kernel(a);
       if (zero_grad && rule_.is_last(job.passes, pass)) {
         std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,

@@ -29,7 +29,8 @@ class Backend {
 
   std::string_view isa() const;
   int threads() const { return threads_; }
-  // Makes room for all of the optimizer's tensors, so that no step allocates.
+  // Makes room for all of the optimizer's tensors, so that no step allocates; and has kernels
+  // compiled that are not there yet.
   void reserve(std::span<const Tensor* const> tensors);
 
   void update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad);
@@ -72,6 +73,7 @@ class Backend {
   int isa_;
   int threads_;
   const Toolkit& tools_;
+  const RuleKernels* kernels_ = nullptr;
   std::vector<Index> ends_;       // blocks before and in job i
   std::vector<double> partials_;  // one per chunk of square_sum
   Scratch scratch_;               // of mode unfused

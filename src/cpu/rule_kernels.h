@@ -164,15 +164,11 @@ struct KernelTable {
 
 constexpr KernelTable<rules::GALLOP_RULE> kTable;
 
-constexpr bool same_text(const char* a, const char* b) {
-  while (*a != 0 && *a == *b) ++a, ++b;
-  return *a == *b;
-}
 #define GALLOP_TEXT_(x) #x
 #define GALLOP_TEXT(x) GALLOP_TEXT_(x)
 #define GALLOP_JOIN_(a, b, c) a##_##b##_##c
 #define GALLOP_JOIN(a, b, c) GALLOP_JOIN_(a, b, c)
-static_assert(same_text(GALLOP_ISA_NAME, GALLOP_TEXT(GALLOP_ISA)),
+static_assert(detail::same_text(GALLOP_ISA_NAME, GALLOP_TEXT(GALLOP_ISA)),
               "the compiler's flags do not match the instruction set asked for");
 
 }  // namespace

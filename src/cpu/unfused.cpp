@@ -46,6 +46,7 @@ class CpuArrays final : public ArrayEngine {
     ThreadPool::instance().run(threads_, share);
   }
   void* take() override { return scratch_.take(bytes_); }
+  void share(void* memory) override { scratch_.share(memory); }
   void give(void* memory) override { scratch_.give(memory); }
 
  private:
@@ -189,9 +190,9 @@ template <class T>
 void Backend::pass_over_arrays(int pass, const Tensor& t, ArrayEngine& engine, T* const* data,
                                const UnfusedNumbers<T>& numbers) {
   Seen<Array<T>> x;
-  std::vector<std::shared_ptr<T>> spread;
+  std::vector<Temporary<T>> spread;
   const auto spread_out = [&](Over over, int value) {
-    spread.push_back(engine.temporary<T>());
+    spread.emplace_back(engine);
     norms_.spread(over, value, t.index, spread.back().get());
     return Array<T>(engine, spread.back().get());
   };

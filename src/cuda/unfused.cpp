@@ -36,6 +36,7 @@ class GpuArrays final : public cpu::ArrayEngine {
   }
   // Memory given back is used again only by later passes of the same stream.
   void* take() override { return update_.scratch.take(static_cast<size_t>(n_) * (f64_ ? 8 : 4)); }
+  void share(void* memory) override { update_.scratch.share(memory); }
   void give(void* memory) override { update_.scratch.give(memory); }
 
  private:
@@ -65,7 +66,7 @@ struct Field {
   void* data = nullptr;
   void* low = nullptr;
   Storage storage = Storage::f32;
-  std::shared_ptr<float> decoded;
+  cpu::Temporary<float> decoded;
 
   float* values() const { return decoded ? decoded.get() : static_cast<float*>(data); }
 };
@@ -100,7 +101,7 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
     Field& f = fields[i];
     if (f.data == nullptr) continue;
     if (f.storage != Storage::f32) {
-      f.decoded = engine.temporary<float>();
+      f.decoded = cpu::Temporary<float>(engine);
       check(launch_decode(f.data, f.low, f.storage, f.decoded.get(), t.n, stream_of(*this)),
             "decoding");
     }
@@ -115,10 +116,10 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
     if (grad && is_bitsandbytes(storage) && rule.passes.empty()) settled.grad = data[1];
     if (writes >> j & 1) settled.state[j] = data[2 + j];
   }
-  std::shared_ptr<float> before;
+  cpu::Temporary<float> before;
   if (settled.grad != nullptr) {
     std::copy(data + 2, data + kFields, settled.state);
-    before = engine.temporary<float>();
+    before = cpu::Temporary<float>(engine);
     const Operand param[3] = {{data[0], 0, nullptr}, {}, {}};
     check(launch_pass(Arithmetic::f32, Op::copy, before.get(), param, t.n, stream_of(*this)),
           "copying");
@@ -167,9 +168,9 @@ void UnfusedUpdate::run_pass(const Slot& slot, unsigned tensor, const double* nu
       [&]<class T>(cpu::ArrayEngine& engine, T** data, const UnfusedNumbers<T>& n) {
         using cpu::Array;
         Seen<Array<T>> x;
-        std::vector<std::shared_ptr<T>> arrays;
+        std::vector<cpu::Temporary<T>> arrays;
         const auto spread_out = [&](Over over, int value) {
-          arrays.push_back(engine.temporary<T>());
+          arrays.emplace_back(engine);
           check(launch_spread(f64, norm, over, value, arrays.back().get(), slot.tensor.n, stream),
                 "spreading numbers out");
           return Array<T>(engine, arrays.back().get());
@@ -198,7 +199,7 @@ void UnfusedUpdate::zero_grad(const Slot& slot, unsigned tensor, const NormTenso
     return;
   }
   GpuArrays engine(*this, target, Arithmetic::f32, t.n);
-  const std::shared_ptr<float> zeros = engine.temporary<float>();
+  const cpu::Temporary<float> zeros(engine);
   const Operand none[3] = {};
   check(launch_pass(Arithmetic::f32, Op::add, zeros.get(), none, t.n, stream_of(*this)), "zeroing");
   check(launch_encode(step, target, 0, t.grad, nullptr, t.grad_storage, zeros.get(), t.n,

@@ -100,6 +100,9 @@ void Optimizer::Impl::check_together(const std::vector<double>& hyper) const {
 
 Optimizer::Optimizer(std::string_view rule, const Options& options)
     : impl_(std::make_unique<Impl>(rule, options)) {}
+Optimizer Optimizer::from_rule_file(const std::string& path, const Options& options) {
+  return Optimizer(load_rule_file(path), options);
+}
 Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;

@@ -65,7 +65,7 @@ void Optimizer::Impl::reserve() {
     matrix = matrix || s.tensor.view.matrix;
   }
   lacks_matrix = elements && !matrix;
-  backend.reserve(tensors);
+  if (cuda == nullptr) backend.reserve(tensors);
   coefs.reserve(slots.size());
   group_coefs.assign(groups.size(), 0);
   updated.assign(slots.size(), 0);

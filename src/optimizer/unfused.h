@@ -64,7 +64,7 @@ void pass_over_arrays(const Rule& rule, int pass, bool matrix, cpu::ArrayEngine&
   for (size_t q = 0; q < rule.sums.size(); ++q) {
     const Sum& s = rule.sums[q];
     if ((s.passes >> pass & 1) == 0 || (s.over != Over::tensor && !matrix)) continue;
-    const std::shared_ptr<T> summands = engine.temporary<T>();
+    const cpu::Temporary<T> summands(engine);
     sums[q].copy_to(engine, summands.get());
     add_up(static_cast<int>(q), summands.get());
   }

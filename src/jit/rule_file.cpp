@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "jit/rule_file.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include "cpu/isa.h"
+#include "gallop/error.h"
+#include "isa_list.gen.h"
+#include "jit/library.h"
+
+namespace gallop::jit {
+namespace {
+
+std::vector<std::string> library_flags(std::string_view more) {
+  std::vector<std::string> out = {"-std=c++20",    "-shared", "-fPIC",
+                                  "-fvisibility=hidden", "-w",      "-fdiagnostics-color=never"};
+  std::istringstream words{std::string(more)};
+  for (std::string word; words >> word;) out.push_back(word);
+  return out;
+}
+
+// What the file's own functions are compiled to, without any instruction set's flags.
+RuleData describe(const RuleText& rule) {
+  Unit unit(rule);
+  unit.include("optimizer/describe_rule.h");
+  unit.line(
+      "extern \"C\" __attribute__((visibility(\"default\"))) void gallop_describe("
+      "gallop::RuleData* out) {");
+  unit.line(fmt::format("  *out = gallop::detail::describe<gallop::rules::{}>();", rule.type));
+  unit.line("}");
+  using Describe = void(RuleData*);
+  auto* function = reinterpret_cast<Describe*>(
+      load_function(unit.text(), library_flags("-O2 -ffp-contract=off"), "gallop_describe"));
+  RuleData data;
+  function(&data);
+  return data;
+}
+
+class FileKernels final : public KernelSource {
+ public:
+  explicit FileKernels(RuleText rule) : rule_(std::move(rule)) {}
+
+  const cpu::RuleKernels& cpu_kernels(int isa) const override {
+    const std::string name = cpu::toolkits()[static_cast<size_t>(isa)]->isa;
+    Unit unit(rule_);
+    unit.line("#define GALLOP_RULE " + rule_.type);
+    unit.line("#define GALLOP_RULE_ID rule");
+    unit.line("#define GALLOP_ISA " + name);
+    unit.include("cpu/rule_kernels.h");
+    unit.line(
+        "extern \"C\" __attribute__((visibility(\"default\"))) const gallop::cpu::RuleKernels* "
+        "gallop_kernels() {");
+    unit.line(fmt::format("  return &gallop::cpu::kernels_rule_{};", name));
+    unit.line("}");
+    using Kernels = const cpu::RuleKernels*();
+    return *reinterpret_cast<Kernels*>(
+        load_function(unit.text(), kernel_flags(name), "gallop_kernels"))();
+  }
+  const RuleText* text() const override { return &rule_; }
+
+ private:
+  RuleText rule_;
+};
+
+}  // namespace
+
+std::vector<std::string> kernel_flags(std::string_view isa) {
+#define GALLOP_FLAGS(name, flags) \
+  if (isa == #name) return library_flags(flags);
+  GALLOP_FOREACH_ISA_FLAGS(GALLOP_FLAGS)
+#undef GALLOP_FLAGS
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("instruction set '{}' is not in this build", isa));
+}
+
+const Rule& load_rule(const std::string& path) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  RuleText text = read_rule_file(path);
+  if (const Rule* known = find_rule_if(text.name)) {
+    const RuleText* before = known->source == nullptr ? nullptr : known->source->text();
+    if (before == nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: a rule named '{}' exists already, expected a file and a rule "
+                              "of another name",
+                              path, text.name));
+    }
+    if (before->path == text.path && before->text == text.text) return *known;
+  }
+  Rule rule(describe(text));
+  if (rule.info.name != text.name) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the rule's name is '{}', expected its file's, '{}'", path,
+                            rule.info.name, text.name));
+  }
+  const std::string name = text.name;
+  rule.source = std::make_shared<FileKernels>(std::move(text));
+  replace_rule(std::move(rule));
+  return find_rule(name);
+}
+
+}  // namespace gallop::jit
+
+std::string gallop::load_rule_file(const std::string& path) {
+  return jit::load_rule(path).info.name;
+}

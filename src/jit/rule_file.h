@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// Rules from files, compiled at run time.
+#pragma once
+
+#include <string>
+
+#include "jit/unit.h"
+#include "optimizer/rule.h"
+
+namespace gallop::jit {
+
+// The rule in a file. It is known by its name from then on; a file that has changed since it was
+// last loaded replaces what it held. Throws what the compiler says.
+const Rule& load_rule(const std::string& path);
+
+// Instruction-set flags of this build's kernels.
+std::vector<std::string> kernel_flags(std::string_view isa);
+
+}  // namespace gallop::jit
