@@ -71,7 +71,7 @@ void RuleFiles::add_to(CLI::App& app) {
   app.add_option("--rule", paths_,
                  "An optimizer of your own: a header that is compiled and run (docs/own-rule.md)")
       ->type_name("FILE.h")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
 }
 

@@ -11,6 +11,7 @@ namespace gallop::cli {
 namespace {
 
 struct State {
+  RuleFiles rules;
   std::string in, out;
   std::optional<std::string> policy, to, from, like;
 };
@@ -60,6 +61,7 @@ void add_convert(CLI::App& app) {
   convert->add_option("--like", s->like,
                       "With --from: a checkpoint of gallop's to take groups, hyper-parameters and "
                       "formats from, such as one saved before the first step");
+  s->rules.add_to(*convert);
   convert->footer("docs/checkpoints.md has the keys of both, and how to get them into Python.");
   convert->callback([s] { run(*s); });
 }

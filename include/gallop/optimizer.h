@@ -52,6 +52,9 @@ struct Allocator {
 struct Options {
   Device device;
   Mode mode = Mode::multi;
+  // In mode compiled on the CPU: hyper-parameters are constants in the code, which is compiled anew
+  // for other ones; lr is not, nor what changes from step to step.
+  bool fold_hyper = false;
   int threads = 0;              // 0: GALLOP_NUM_THREADS, OMP_NUM_THREADS, or all CPUs
   uint64_t seed = 0;            // of stochastic rounding
   double clip_value = 0;        // clamp every gradient element to +-this; 0: off

@@ -28,9 +28,10 @@ enum class StateFormat {
 };
 
 enum class Mode {
-  unfused,  // one pass over memory per arithmetic operation, one tensor at a time
-  single,   // fused, one tensor at a time
-  multi,    // fused, all tensors at once
+  unfused,   // one pass over memory per arithmetic operation, one tensor at a time
+  single,    // fused, one tensor at a time
+  multi,     // fused, all tensors at once
+  compiled,  // as multi, by kernels that are compiled for the formats at hand when first needed
 };
 
 // What a parameter is in its model, for policies that treat kinds apart.

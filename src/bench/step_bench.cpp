@@ -56,7 +56,8 @@ class Runner {
     double coef[detail::kMaxCoefs];
     rule.coef(hyper.data(), {100, false, 1}, scalars.data(), coef);
     const unsigned present = rule.present_states(hyper.data());
-    const cpu::Kernel kernel = rule.cpu_kernel(rule.cpu_kernels(cpu::choose_isa()), 0, present, cpu::Path::f32);
+    const cpu::Kernel kernel =
+        rule.cpu_kernel(rule.cpu_kernels(cpu::choose_isa()), 0, present, cpu::Path::f32);
     for (int i = 0; i < iterations; ++i) {
       for (size_t t = 0; t < optimizer_.size(); ++t) {
         const Param& p = optimizer_.param(t);

@@ -195,7 +195,8 @@ void Reference::expect_norms(const double* coef, const Optimizer& optimizer, siz
       std::copy(element, element + width, copy);
       const Bounded g =
           info.grad ? Bounded::exact(read_element(grad, p.grad_dtype, i)) : Bounded::exact(0);
-      rule_.reference_pass(Bounded::arithmetic, pass, whole.view.matrix, copy, g, copy + 1, coef, whole.seen(i), sums);
+      rule_.reference_pass(Bounded::arithmetic, pass, whole.view.matrix, copy, g, copy + 1, coef,
+                           whole.seen(i), sums);
       if ((info.writes & kWritesParam) != 0) element[0] = copy[0];
       for (size_t j = 0; j + 1 < width; ++j) {
         if ((info.writes >> j & 1) == 0) continue;

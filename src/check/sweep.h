@@ -33,7 +33,7 @@ std::string to_string(const Formats& f);
 std::vector<Formats> all_formats();
 
 struct SweepOptions {
-  std::string only;  // regular expression, searched in the optimizer's name
+  std::string only;                // regular expression, searched in the optimizer's name
   std::vector<std::string> names;  // instead of all optimizers
   std::vector<int64_t> sizes = {0, 1, 255, 256, 257, 1003, 1000003};
   std::vector<std::string> isas;  // empty: all that run here

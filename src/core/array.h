@@ -140,12 +140,12 @@ class Array {
 
 #define GALLOP_ARRAY_BINARY(name, op)                                         \
   inline Array<float> name(const Array<float>& a, const Array<float>& b) {    \
-    return Array<float>::result(Op::op, a, b);                              \
+    return Array<float>::result(Op::op, a, b);                                \
   }                                                                           \
   inline Array<double> name(const Array<double>& a, const Array<double>& b) { \
-    return Array<double>::result(Op::op, a, b);                             \
+    return Array<double>::result(Op::op, a, b);                               \
   }
-#define GALLOP_ARRAY_UNARY(name, op)                                                            \
+#define GALLOP_ARRAY_UNARY(name, op)                                                          \
   inline Array<float> name(const Array<float>& a) { return Array<float>::result(Op::op, a); } \
   inline Array<double> name(const Array<double>& a) { return Array<double>::result(Op::op, a); }
 

@@ -21,11 +21,12 @@ struct Bounded {
   double error;  // in units of the short format's roundoff
 
   // A coefficient, rounded once to the short format.
-  Bounded(double x = 0) : value(x), error(arithmetic.own * abs(x)) {}  // NOLINT(google-explicit-constructor)
+  Bounded(double x = 0)
+      : value(x), error(arithmetic.own * abs(x)) {}  // NOLINT(google-explicit-constructor)
   Bounded(double x, double e) : value(x), error(e) {}
   static Bounded exact(double x) { return {x, 0}; }
   // A result whose arguments' errors have made it this uncertain, itself rounded.
-  static Bounded rounded(double x, double e) { 
+  static Bounded rounded(double x, double e) {
     return {x, e + arithmetic.own * abs(x) + e * kRoundoff};
   }
 

@@ -41,7 +41,7 @@ struct Range {
   bool whole = false;
 };
 
-inline constexpr double kInfinity = __builtin_huge_val();
+inline constexpr double kInfinity = __builtin_bit_cast(double, 0x7ff0000000000000ull);
 
 constexpr Range at_least(double low) { return {low, kInfinity, true, true}; }
 constexpr Range above(double low) { return {low, kInfinity, false, true}; }

@@ -8,20 +8,36 @@
 namespace gallop::parts {
 
 template <class R>
-concept name = requires { static_cast<const char*>(R::name); };
+concept name = requires {
+  static_cast<const char*>(R::name);
+};
 template <class R>
-concept about = requires { static_cast<const char*>(R::about); };
+concept about = requires {
+  static_cast<const char*>(R::about);
+};
 template <class R>
-concept formula = requires { static_cast<const char*>(R::formula); };
+concept formula = requires {
+  static_cast<const char*>(R::formula);
+};
 template <class R>
-concept hyper = requires { typename R::Hyper; };
+concept hyper = requires {
+  typename R::Hyper;
+};
 template <class R>
-concept knobs = requires { R::knobs[0].field; };
+concept knobs = requires {
+  R::knobs[0].field;
+};
 template <class R>
-concept states = requires { R::states[0].name; };
+concept states = requires {
+  R::states[0].name;
+};
 template <class R>
-concept coefs = requires { sizeof(typename R::template Coef<double>); };
+concept coefs = requires {
+  sizeof(typename R::template Coef<double>);
+};
 template <class R>
-concept coef = requires { R::coef; };
+concept coef = requires {
+  R::coef;
+};
 
 }  // namespace gallop::parts

@@ -14,11 +14,22 @@ constexpr int length(const T (&)[N]) {
   return N;
 }
 
-// A number as a type, for generic lambdas.
-template <int I>
-struct Number {
-  static constexpr int value = I;
-  GALLOP_FN constexpr operator int() const { return I; }  // NOLINT(google-explicit-constructor)
+// Of two types; and a value as a type, for generic lambdas. Nothing of std is to be had on GPUs.
+template <bool First, class A, class B>
+struct ChosenType {
+  using Type = A;
+};
+template <class A, class B>
+struct ChosenType<false, A, B> {
+  using Type = B;
+};
+template <bool First, class A, class B>
+using Choose = typename ChosenType<First, A, B>::Type;
+
+template <auto V>
+struct Constant {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  GALLOP_FN constexpr operator decltype(V)() const { return V; }
 };
 
 constexpr bool same_text(const char* a, const char* b) {

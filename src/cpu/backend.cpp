@@ -79,8 +79,11 @@ Backend::Backend(const Rule& rule, int threads)
 
 std::string_view Backend::isa() const { return tools_.isa; }
 
-void Backend::reserve(std::span<const Tensor* const> tensors) {
+void Backend::get_kernels() {
   if (kernels_ == nullptr) kernels_ = &rule_.cpu_kernels(isa_);
+}
+
+void Backend::reserve(std::span<const Tensor* const> tensors) {
   Index blocks = 0;
   for (const Tensor* t : tensors) blocks += blocks_of(t->n);
   ends_.reserve(tensors.size());
@@ -158,9 +161,15 @@ KernelArgs Backend::arguments(int entry, const Job& job, Index first_block, Inde
   return a;
 }
 
+Kernel Backend::kernel_of(int number, const Job& job) const {
+  const Tensor& t = *job.tensor;
+  if (t.fitted != nullptr) return t.fitted->of(number, job.coef);
+  return rule_.cpu_kernel(*kernels_, number, t.present, t.path());
+}
+
 void Backend::update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const {
   const Tensor& t = *job.tensor;
-  const Kernel kernel = rule_.cpu_kernel(*kernels_, entry, t.present, t.path());
+  const Kernel kernel = kernel_of(entry, job);
   const auto run = [&](Index first, Index blocks, Index next) {
     KernelArgs a = arguments(entry, job, first, blocks);
     a.next = next * kBlock;
@@ -199,8 +208,7 @@ void Backend::run_pass(int pass, std::span<const Job> jobs, bool zero_grad) {
       KernelArgs a = arguments(pass, job, first, blocks_of(unit.n));
       const NormArgs norms = norms_.arguments(t.index, unit, t.path());
       a.norms = &norms;
-      const Kernel kernel =
-          rule_.cpu_kernel(*kernels_, 2 * pass + static_cast<int>(t.view.matrix), t.present, t.path());
+      const Kernel kernel = kernel_of(2 * pass + static_cast<int>(t.view.matrix), job);
       if (kernel != nullptr) kernel(a);
       if (zero_grad && rule_.is_last(job.passes, pass)) {
         std::memset(offset(t.grad, unit.first * bytes_of(t.grad_storage)), 0,
@@ -260,7 +268,7 @@ void Backend::update_in_groups(std::span<const Job> jobs, bool zero_grad) {
 
 // Of a rule with norms: jobs that go through its stages together.
 void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad) {
-  if (mode == Mode::multi) {
+  if (mode == Mode::multi || mode == Mode::compiled) {
     return rule_.stages != 0 ? update_with_norms(jobs, zero_grad)
                              : update_in_groups(jobs, zero_grad);
   }
@@ -276,14 +284,14 @@ void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad)
 
 void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
   if (rule_.stages != 0) {
-    return matrices_.for_batches(jobs, mode != Mode::multi, [&](std::span<const Job> batch) {
-      update_batch(batch, mode, zero_grad);
-    });
+    return matrices_.for_batches(
+        jobs, mode == Mode::single || mode == Mode::unfused,
+        [&](std::span<const Job> batch) { update_batch(batch, mode, zero_grad); });
   }
   if (!rule_.passes.empty()) return update_batch(jobs, mode, zero_grad);
   backward_ = !backward_;
   const auto update = [&](const Job& job, Piece p) { update_piece(entry, job, p, zero_grad); };
-  if (mode == Mode::multi) return share_out(jobs, 1, backward_, update);
+  if (mode == Mode::multi || mode == Mode::compiled) return share_out(jobs, 1, backward_, update);
   for (size_t i = 0; i < jobs.size(); ++i) {
     const Job& job = jobs[backward_ ? jobs.size() - 1 - i : i];
     if (mode == Mode::single) {

@@ -28,9 +28,11 @@ class Backend {
   Backend(const Rule& rule, int threads);
 
   std::string_view isa() const;
+  int isa_index() const { return isa_; }
   int threads() const { return threads_; }
-  // Makes room for all of the optimizer's tensors, so that no step allocates; and has kernels
-  // compiled that are not there yet.
+  // Of a rule from a file, they are compiled. Not needed where tensors have fitted ones.
+  void get_kernels();
+  // Makes room for all of the optimizer's tensors, so that no step allocates.
   void reserve(std::span<const Tensor* const> tensors);
 
   void update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad);
@@ -51,6 +53,7 @@ class Backend {
   // thread meets its pieces in the order of the jobs, or backward.
   template <class F>
   void share_out(std::span<const Job> jobs, Index unit, bool backward, F f);
+  Kernel kernel_of(int number, const Job& job) const;
   void update_piece(int entry, const Job& job, Piece piece, bool zero_grad) const;
   int useful_threads(Index elements) const;
   void update_unfused(int entry, const Job& job);

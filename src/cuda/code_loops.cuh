@@ -21,9 +21,9 @@ struct CodeChunk {
 static_assert(kCodeThreads == 32);
 
 // In any formats, and with tensors' ends.
-template <class R, int E, unsigned Present>
+template <class R, int E, unsigned Present, class F>
 __device__ __forceinline__ void update_any(const CodeChunk& c, const Job<R, float>& job) {
-  using Coded = CodeStreams<R, E, Present>;
+  using Coded = CodeStreams<R, E, Present, F>;
   const Coded streams(c.step, c.tensor, c.grad, c.first, c.steps);
   const auto lane = static_cast<int>(threadIdx.x);
   for (int b = 0; b < c.n; b += kBlock) {
@@ -41,21 +41,21 @@ __device__ __forceinline__ void update_any(const CodeChunk& c, const Job<R, floa
 }
 
 // Those of a chunk's blocks whose bits are set.
-template <class R, int E, unsigned Present, Elements V, bool Four>
+template <class R, int E, unsigned Present, Elements V, bool Four, class F>
 __device__ __noinline__ void update_left(const CodeChunk& c, unsigned which,
                                          const Job<R, float>& job) {
-  const LeftBlocks<R, E, Present, V, Four> blocks(c.step, c.tensor, c.grad, c.first, c.n, c.steps,
-                                                  job);
+  const LeftBlocks<R, E, Present, V, Four, F> blocks(c.step, c.tensor, c.grad, c.first, c.n,
+                                                     c.steps, job);
   for (int b = 0; b < c.n; b += kBlock, which >>= 1)
     if ((which & 1) != 0) blocks.update(b);
 }
 
 // Whole blocks in gallop's own formats. Returns which of all blocks are left, as bits. prepare():
 // the job, while the first block is on its way.
-template <class R, int E, unsigned Present, Elements V, bool Four, class Prepare>
+template <class R, int E, unsigned Present, Elements V, bool Four, class F, class Prepare>
 __device__ __forceinline__ unsigned update_own(const CodeChunk& c, const Job<R, float>& job,
                                                Prepare prepare) {
-  using Own = OwnStreams<R, E, Present, V, Four>;
+  using Own = OwnStreams<R, E, Present, V, Four, F>;
   using Stage = typename Own::Stage;
   __shared__ Stage stages[2];
   Stage *here = stages, *ahead = here + 1;

@@ -10,9 +10,9 @@ namespace gallop::cuda {
 namespace {
 
 // The same where states are quantised: a warp takes 256 elements, eight a lane.
-template <class R, int E, unsigned Present>
-struct CodeStreams : Streams<R, E, Present, Path::quantised> {
-  using Base = Streams<R, E, Present, Path::quantised>;
+template <class R, int E, unsigned Present, class F>
+struct CodeStreams : Streams<R, E, Present, Path::quantised, F> {
+  using Base = Streams<R, E, Present, Path::quantised, F>;
   using Base::first, Base::grad, Base::grad_storage, Base::has, Base::kEntry, Base::kN,
       Base::kWrites, Base::low, Base::param, Base::param_storage, Base::state, Base::state_storage,
       Base::writes, Base::zero;

@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_ahead(void* to, const void* from) {
                  : "memory");
   }
 #else
-  using Piece = std::conditional_t<N == 16, uint4, std::conditional_t<N == 8, uint2, Bits32> >;
+  using Piece = detail::Choose<N == 16, uint4, detail::Choose<N == 8, uint2, Bits32> >;
   *static_cast<Piece*>(to) = *static_cast<const Piece*>(from);
 #endif
 }

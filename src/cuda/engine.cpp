@@ -78,6 +78,7 @@ struct Engine::Impl {
         slots(s),
         groups(g),
         device(o.device.index),
+        kernels(r, o.mode, device),
         scratch([this](size_t bytes) { return allocate(device, bytes); },
                 [this](void* memory) { release(device, memory); }) {}
 
@@ -86,6 +87,7 @@ struct Engine::Impl {
   const std::vector<Slot>& slots;
   const std::vector<gallop::Group>& groups;
   int device;
+  Kernels kernels;
   int multiprocessors = 0;
   void* stream = nullptr;  // of the last step
 
@@ -138,7 +140,7 @@ struct Engine::Impl {
     // Captured graphs hold addresses: what keeps its size keeps its place.
     const bool added = slots.size() != tensors.size() || replan;
     if (added && rule.stages != 0)
-      matrices.assign(device, rule, options.mode, multiprocessors, slots);
+      matrices.assign(device, rule, kernels, options.mode, multiprocessors, slots);
     std::vector<Tensor> t;
     std::vector<void*> g;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -154,14 +156,16 @@ struct Engine::Impl {
     if (added || everything.launches().empty()) {
       std::vector<size_t> all(slots.size());
       for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-      everything = Table(device, multiprocessors, rule, options.mode, slots, all);
+      everything =
+          Table(device, multiprocessors, rule, options.mode, kernels.fits_formats(), slots, all);
       subsets.clear();
       if (has_norms()) {
         plan.assign(device, rule, slots, groups);
-        tiles =
-            Table(device, multiprocessors, rule, options.mode, slots, all, &plan, matrix_plan());
+        tiles = Table(device, multiprocessors, rule, options.mode, kernels.fits_formats(), slots,
+                      all, &plan, matrix_plan());
         replan = false;
       }
+      get_kernels(has_norms() ? tiles : everything);
       partials.assign(device, std::vector<double>(std::max<size_t>(1, everything.chunk_count())));
       if (options.mode == Mode::unfused) {
         numbers.assign(device, std::vector<double>(slots.size() * kNumbers));
@@ -210,9 +214,21 @@ struct Engine::Impl {
     auto it = subsets.find(key);
     if (it == subsets.end()) {
       refuse_capture("the first step of a choice of parameters");
-      Table table(device, multiprocessors, rule, options.mode, slots, key,
+      Table table(device, multiprocessors, rule, options.mode, kernels.fits_formats(), slots, key,
                   has_norms() ? &plan : nullptr, matrix_plan());
+      get_kernels(table);
       it = subsets.emplace(std::move(key), std::move(table)).first;
+    }
+    return it->second;
+  }
+
+  int resident_blocks(const void* kernel, int threads) {
+    auto it = resident.find(kernel);
+    if (it == resident.end()) {
+      int blocks = 0;
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0),
+            "asking how many blocks fit");
+      it = resident.emplace(kernel, std::max(blocks, 1)).first;
     }
     return it->second;
   }
@@ -223,13 +239,7 @@ struct Engine::Impl {
   // As many blocks as fit, but no more than there is work for.
   void launch(const void* kernel, unsigned work, void* argument, const char* what,
               int threads = kThreads) {
-    auto it = resident.find(kernel);
-    if (it == resident.end()) {
-      int blocks = 0;
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0), what);
-      it = resident.emplace(kernel, std::max(blocks, 1)).first;
-    }
-    const unsigned most = static_cast<unsigned>(it->second * multiprocessors);
+    const unsigned most = static_cast<unsigned>(resident_blocks(kernel, threads) * multiprocessors);
     const unsigned grid = std::clamp(work, 1u, most);
     void* arguments[] = {argument};
     check(cudaLaunchKernel(kernel, dim3(grid), dim3(static_cast<unsigned>(threads)), arguments, 0,
@@ -253,7 +263,7 @@ struct Engine::Impl {
     constexpr unsigned kFew = 64;  // tensors a block: each has a thread to itself
     double* out = numbers.data();
     void* arguments[] = {&s, &out};
-    check(cudaLaunchKernel(rule.cuda->coefs[entry], dim3((s.member_count + kFew - 1) / kFew),
+    check(cudaLaunchKernel(kernels.numbers(entry), dim3((s.member_count + kFew - 1) / kFew),
                            dim3(kFew), arguments, 0, static_cast<cudaStream_t>(stream)),
           "computing coefficients");
   }
@@ -273,17 +283,7 @@ struct Engine::Impl {
     if (entry != 0) return;
     s.last_chunk = s.first_chunk;  // nothing left to update, only to count
     s.finish = finish;
-    launch(kernel(0, table.launches().front().present, Kind::f32), s, "ending a step");
-  }
-
-  // A kernel that writes parameters: one there always is.
-  const void* any_last_pass() const {
-    const void* const* table = rule.cuda->table;
-    const auto kernels = rule.passes.size() * (size_t{1} << rule.optional_states) * kKinds;
-    for (size_t i = kernels; i-- > 0;) {
-      if (table[i] != nullptr) return table[i];
-    }
-    return nullptr;
+    launch(ending_kernel(table), s, "ending a step");
   }
 
   // The launches of all passes in their order: batch after batch, in each pass after pass.
@@ -295,7 +295,7 @@ struct Engine::Impl {
         for (const Table::Launch& l : table.launches()) {
           if (l.batch != batch || (l.passes >> pass & 1) == 0) continue;
           // Null: the pass has nothing to do, but what is made of its sums may.
-          planned.push_back({&l, pass, kernel(pass, l.present, l.kind)});
+          planned.push_back({&l, pass, l.kernels[static_cast<size_t>(pass)]});
         }
       }
     }
@@ -311,7 +311,7 @@ struct Engine::Impl {
     ns.step.finish = finish;
     if (planned.empty()) {  // nothing to update, only to count
       ns.step.first_chunk = ns.step.last_chunk = 0;
-      return launch(any_last_pass(), 0, &ns, "ending a step", kTileThreads);
+      return launch(kernels.last_pass(), 0, &ns, "ending a step", kTileThreads);
     }
     for (size_t i = 0; i < planned.size(); ++i) {
       const auto& [l, pass, k] = planned[i];
@@ -362,7 +362,7 @@ struct Engine::Impl {
       const bool ran = l.batch == batch && (l.passes >> pass & 1) != 0;
       if (!rule.adds_up(pass) || !ran || l.member_count == 0) continue;
       void* arguments[] = {&ns};
-      const void* k = rule.cuda->between[pass];
+      const void* k = kernels.between(pass);
       constexpr const char* kDoing = "launching what comes between passes";
       const auto on = static_cast<cudaStream_t>(stream);
       const auto launch_shares = [&](unsigned first, unsigned blocks) {
@@ -387,19 +387,43 @@ struct Engine::Impl {
     matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);
   }
 
-  const void* kernel(int entry, unsigned present, Kind kind) const {
-    const int variant = entry * (1 << rule.optional_states) + rule.variant_of(present);
-    return rule.cuda->table[variant * kKinds + static_cast<int>(kind)];
+  // Chooses the kernels of a table's launches; those that are not linked in are compiled.
+  void get_kernels(Table& table) {
+    const bool unfused = options.mode == Mode::unfused;
+    for (Table::Launch& l : table.launches()) {
+      const size_t count = has_norms() ? rule.passes.size() : rule.entries.size();
+      l.kernels.assign(count, nullptr);
+      if (unfused && !has_norms()) continue;
+      for (size_t entry = 0; entry < count; ++entry) {
+        if (has_norms() && (l.passes >> entry & 1) == 0) continue;
+        const void* k = kernels.update(static_cast<int>(entry), l.present, l.kind, l.formats);
+        l.kernels[entry] = k;
+        if (k != nullptr) resident_blocks(k, has_norms() ? kTileThreads : threads_of(l.kind));
+      }
+    }
+    if (!kernels.linked_in()) get_other_kernels(table);
+  }
+  void get_other_kernels(const Table& table) {
+    const bool unfused = options.mode == Mode::unfused;
+    for (size_t entry = 0; unfused && entry < rule.entries.size(); ++entry) {
+      kernels.numbers(static_cast<int>(entry));
+    }
+    if (unfused && !has_norms()) ending_kernel(table);
+    if (has_norms()) kernels.last_pass();
+    for (size_t pass = 0; pass < rule.passes.size(); ++pass) {
+      if (rule.adds_up(static_cast<int>(pass))) kernels.between(static_cast<int>(pass));
+    }
+    if (rule.has_bases) kernels.look_at_bases();
+  }
+  // Counts a step whose tensors others have updated.
+  const void* ending_kernel(const Table& table) {
+    return kernels.update(0, table.launches().front().present, Kind::f32, {});
   }
 };
 
 Engine::Engine(const Rule& rule, const Options& options, const std::vector<Slot>& slots,
                const std::vector<gallop::Group>& groups)
     : impl_(new Impl(rule, options, slots, groups)) {
-  if (rule.cuda == nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} was built without CUDA kernels", rule.info.name));
-  }
   check(cudaDeviceGetAttribute(&impl_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                impl_->device),
         fmt::format("asking cuda:{}", impl_->device));
@@ -465,7 +489,7 @@ void Engine::update(int entry, std::span<const size_t> params, bool finish) {
     s.members = table.members() + l.first_member;
     s.member_count = l.member_count;
     s.finish = finish && --left == 0;
-    m.launch(m.kernel(entry, l.present, l.kind), s, "launching a step", threads_of(l.kind));
+    m.launch(l.kernels[static_cast<size_t>(entry)], s, "launching a step", threads_of(l.kind));
   }
 }
 

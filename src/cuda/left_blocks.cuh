@@ -11,9 +11,9 @@
 namespace gallop::cuda {
 namespace {
 
-template <class R, int E, unsigned Present, Elements V, bool Four>
-struct LeftBlocks : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present, Four> {
-  using Base = Streams<R, E, Present, Path::quantised>;
+template <class R, int E, unsigned Present, Elements V, bool Four, class F>
+struct LeftBlocks : Streams<R, E, Present, Path::quantised, F>, OwnFormats<R, Present, Four> {
+  using Base = Streams<R, E, Present, Path::quantised, F>;
   using Base::first, Base::grad, Base::has, Base::kEntry, Base::kN, Base::kWrites, Base::low,
       Base::param, Base::state, Base::writes, Base::zero;
   using Own = OwnFormats<R, Present, Four>;

@@ -31,7 +31,7 @@ Index longer_side(const View& v) { return std::max(v.rows, v.columns); }
 // device; with four parts, large ones were slower than with two.
 Index symmetric_parts(Index n) { return n >= 1024 && n % 256 == 0 ? 2 : 1; }
 
-bool has_bases(const Rule& rule) { return rule.cuda->look_at_bases != nullptr; }
+bool has_bases(const Rule& rule) { return rule.has_bases; }
 
 }  // namespace
 
@@ -266,11 +266,12 @@ Index MatrixPlan::scratch_elements(const Batch& b) const {
   return planes + teams(b) * refining_work(b.view);
 }
 
-void MatrixPlan::assign(int device, const Rule& rule, Mode mode, int multiprocessors,
-                        const std::vector<Slot>& slots) {
+void MatrixPlan::assign(int device, const Rule& rule, Kernels& kernels, Mode mode,
+                        int multiprocessors, const std::vector<Slot>& slots) {
   device_ = device;
   multiprocessors_ = multiprocessors;
   rule_ = &rule;
+  kernels_ = &kernels;
   slots_ = &slots;
   size_t first_plane = rule.info.states.size();
   planes_ = 0;
@@ -300,8 +301,9 @@ void MatrixPlan::assign(int device, const Rule& rule, Mode mode, int multiproces
                             : storage == Storage::f32 ? Element::f32
                                                       : Element::bf16;
     const Index apart = t.view.batches == 1 ? aligned(t.n) : t.n;
-    const auto most =
-        mode == Mode::multi ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n)) : 1;
+    const auto most = mode == Mode::multi || mode == Mode::compiled
+                          ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n))
+                          : 1;
     const size_t parts = (tensors.size() + most - 1) / most;
     const size_t each = (tensors.size() + parts - 1) / parts;
     for (size_t first = 0; first < tensors.size(); first += each) {
@@ -340,7 +342,7 @@ void MatrixPlan::begin(unsigned number, const NormStep& step, void* stream) {
   int* out = changes_.data() + b.first_member;
   void* arguments[] = {&s, &out};
   constexpr unsigned kFew = 64;
-  check(cudaLaunchKernel(rule_->cuda->look_at_bases, dim3((b.count + kFew - 1) / kFew), dim3(kFew),
+  check(cudaLaunchKernel(kernels_->look_at_bases(), dim3((b.count + kFew - 1) / kFew), dim3(kFew),
                          arguments, 0, static_cast<cudaStream_t>(stream)),
         "looking at bases");
 }

@@ -15,7 +15,7 @@ namespace gallop::cuda {
 class MatrixPlan {
  public:
   // Batches of all of the optimizer's matrices.
-  void assign(int device, const Rule& rule, Mode mode, int multiprocessors,
+  void assign(int device, const Rule& rule, Kernels& kernels, Mode mode, int multiprocessors,
               const std::vector<Slot>& slots);
 
   // 0: what is no matrix; then by number.
@@ -50,6 +50,7 @@ class MatrixPlan {
 
   int device_ = 0, multiprocessors_ = 1;
   const Rule* rule_ = nullptr;
+  Kernels* kernels_ = nullptr;
   const std::vector<Slot>* slots_ = nullptr;
   int planes_ = 0;
   std::vector<Place> of_slot_;

@@ -12,7 +12,7 @@ namespace {
 template <int N, int I = 0, class F>
 __device__ __forceinline__ void for_indices(F f) {
   if constexpr (I < N) {
-    f(std::integral_constant<int, I>{});
+    f(detail::Constant<I>{});
     for_indices<N, I + 1>(f);
   }
 }
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, kBetweenPerSm)
     prepare<R, 0>(s, tensor, job);
   }
   DeviceVectors v(s.tensors[tensor], n, share, P);
-  const auto for_sums = []<Over O>(std::integral_constant<Over, O>, auto f) {
+  const auto for_sums = []<Over O>(detail::Constant<O>, auto f) {
     for_indices<detail::sum_count<R>()>([&](auto q) {
       constexpr Sum kSum = R::sums[q];
       if constexpr ((kSum.passes >> P & 1) != 0 && kSum.over == O) f(q);
@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(kThreads, kBetweenPerSm)
   };
   // Columns first: they need not wait for the first thread.
   if (n.view.matrix) {
-    for_sums(std::integral_constant<Over, Over::column>{}, [&](int q) { v.add_row_tiles(q); });
+    for_sums(detail::Constant<Over::column>{}, [&](int q) { v.add_row_tiles(q); });
   }
-  for_sums(std::integral_constant<Over, Over::tensor>{}, [&](int q) { v.add_tiles(q); });
+  for_sums(detail::Constant<Over::tensor>{}, [&](int q) { v.add_tiles(q); });
   // Every row and column is one thread's throughout: blocks meet for sums alone.
   __syncthreads();
   R::template between<P>(v, job.coef);

@@ -16,7 +16,7 @@ inline constexpr int kSlots = kTileColumns / (32 * kVector);  // vectors of a la
 // up, and in which order, depends on the tensor's shape alone.
 template <class R, int P, bool Matrix, unsigned Present, Path A>
 struct TileWorker {
-  using T = std::conditional_t<A == Path::f64, double, float>;
+  using T = detail::Choose<A == Path::f64, double, float>;
   static constexpr int kN = detail::kStates<R>, kM = detail::sum_count<R>();
   static constexpr Pass kPass = R::passes[P];
   static constexpr bool kWrites = (kPass.writes & kWritesParam) != 0;
@@ -577,7 +577,7 @@ __global__ void __launch_bounds__(kTileThreads, A == Path::f64         ? 2
                                                 : A == Path::quantised ? 3
                                                                        : 4)
     norm_pass(const __grid_constant__ NormStep ns) {
-  using T = std::conditional_t<A == Path::f64, double, float>;
+  using T = detail::Choose<A == Path::f64, double, float>;
   constexpr unsigned kOfMatrix = detail::states_of_form<R>(Variant, true),
                      kOfVector = detail::states_of_form<R>(Variant, false);
   const Step& s = ns.step;

@@ -14,9 +14,9 @@
 namespace gallop::cuda {
 namespace {
 
-template <class R, int E, unsigned Present, Elements V, bool Four>
-struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Present, Four> {
-  using Base = Streams<R, E, Present, Path::quantised>;
+template <class R, int E, unsigned Present, Elements V, bool Four, class F>
+struct OwnStreams : Streams<R, E, Present, Path::quantised, F>, OwnFormats<R, Present, Four> {
+  using Base = Streams<R, E, Present, Path::quantised, F>;
   using Base::first, Base::grad, Base::grad_storage, Base::has, Base::kEntry, Base::kN,
       Base::kWrites, Base::low, Base::param, Base::param_storage, Base::state, Base::writes,
       Base::zero;
@@ -24,7 +24,7 @@ struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
   using Own::count, Own::is_code, Own::is_nonneg, Own::kScaledBits, Own::kScales, Own::place;
   static constexpr int kSlot = 32 * kVector, kSlots = kBlock / kSlot;
   static constexpr bool kAnyValues = V == Elements::any;
-  using Word = std::conditional_t<Four, Half, Bits32>;  // four codes
+  using Word = detail::Choose<Four, Half, Bits32>;  // four codes
 
   // A block on its way, lane by lane. What a kernel has no use for takes next to no room.
   static constexpr int kExact = count(false), kExactLanes = kExact > 0 ? 32 : 1;
@@ -125,9 +125,9 @@ struct OwnStreams : Streams<R, E, Present, Path::quantised>, OwnFormats<R, Prese
   }
 
  private:
-  template <class F>
+  template <class Each>
   __device__ __forceinline__ void with_scales(const Tensor& t, int blocks, unsigned which,
-                                              F f) const {
+                                              Each f) const {
     if (lane >= blocks) return;
 #pragma unroll
     for (int j = 0; j < kN; ++j) {

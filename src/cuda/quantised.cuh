@@ -83,19 +83,19 @@ template <class F>
 __device__ __forceinline__ void with_codes_of(Storage s, F f) {
   switch (s) {
     case Storage::q8:
-      return f(std::integral_constant<Storage, Storage::q8>{});
+      return f(detail::Constant<Storage::q8>{});
     case Storage::q8_nonneg:
-      return f(std::integral_constant<Storage, Storage::q8_nonneg>{});
+      return f(detail::Constant<Storage::q8_nonneg>{});
     case Storage::bnb8:
-      return f(std::integral_constant<Storage, Storage::bnb8>{});
+      return f(detail::Constant<Storage::bnb8>{});
     case Storage::bnb8_nonneg:
-      return f(std::integral_constant<Storage, Storage::bnb8_nonneg>{});
+      return f(detail::Constant<Storage::bnb8_nonneg>{});
     case Storage::q4:
-      return f(std::integral_constant<Storage, Storage::q4>{});
+      return f(detail::Constant<Storage::q4>{});
     case Storage::q4_nonneg:
-      return f(std::integral_constant<Storage, Storage::q4_nonneg>{});
+      return f(detail::Constant<Storage::q4_nonneg>{});
     default:
-      return f(std::integral_constant<Storage, Storage::fp8>{});
+      return f(detail::Constant<Storage::fp8>{});
   }
 }
 

@@ -8,10 +8,28 @@
 namespace gallop::cuda {
 namespace {
 
+// How a tensor lies in memory: as it says; or, in kernels compiled at run time, as these say.
+struct AnyFormats {
+  static __device__ __forceinline__ Storage param(const Tensor& t) { return t.param_storage; }
+  static __device__ __forceinline__ Storage grad(const Tensor& t) { return t.grad_storage; }
+  static __device__ __forceinline__ Storage state(const Tensor& t, int j) {
+    return t.state_storage[j];
+  }
+};
+template <Storage Param, Storage Grad, Storage... States>
+struct FixedFormats {
+  static __device__ __forceinline__ Storage param(const Tensor&) { return Param; }
+  static __device__ __forceinline__ Storage grad(const Tensor&) { return Grad; }
+  static __device__ __forceinline__ Storage state(const Tensor&, int j) {
+    constexpr Storage kStates[] = {States..., Storage::f32};
+    return kStates[j];
+  }
+};
+
 // The streams of one chunk, each from the chunk's first element.
-template <class R, int E, unsigned Present, Path P>
+template <class R, int E, unsigned Present, Path P, class F>
 struct Streams {
-  using T = std::conditional_t<P == Path::f64, double, float>;
+  using T = detail::Choose<P == Path::f64, double, float>;
   static constexpr int kN = detail::kStates<R>;
   static constexpr Entry kEntry = detail::entry_at<R>(E);
   static constexpr bool kWrites = (kEntry.writes & kWritesParam) != 0;
@@ -27,7 +45,7 @@ struct Streams {
   bool zero;   // the gradient, after it was read
 
   __device__ __forceinline__ Streams(const Tensor& t, void* gradient, Index from)
-      : param_storage(t.param_storage), grad_storage(t.grad_storage), first(from) {
+      : param_storage(F::param(t)), grad_storage(F::grad(t)), first(from) {
     param = advanced(t.param, kAny ? bytes_for(param_storage, from) : from * sizeof(T));
     grad = advanced(gradient, kAny ? bytes_for(grad_storage, from) : from * sizeof(T));
     if constexpr (kAny) {
@@ -36,7 +54,7 @@ struct Streams {
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
       if (!has(j)) continue;
-      state_storage[j] = t.state_storage[j];
+      state_storage[j] = F::state(t, j);
       state[j] = advanced(t.state[j], kAny ? bytes_for(state_storage[j], from) : from * sizeof(T));
     }
   }

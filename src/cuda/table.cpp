@@ -55,6 +55,14 @@ Kind kind_of(const Rule& rule, const cpu::Tensor& t) {
   return own_kind(bits == 4, elements);
 }
 
+Formats formats_of(const cpu::Tensor& t) {
+  Formats f{t.param_storage, t.grad_storage};
+  for (int j = 0; j < detail::kMaxStates; ++j) {
+    if ((t.present >> j & 1) != 0) f.state[j] = t.state_storage[j];
+  }
+  return f;
+}
+
 // Blocks that meet must all run at the same time. Tensors with one block each fill what room is
 // left beside the last of them.
 void share_out(const std::vector<size_t>& tensors, const NormPlan& plan, unsigned side_by_side,
@@ -100,7 +108,7 @@ std::vector<size_t> in_order(std::vector<size_t> tensors, const NormPlan* plan) 
 
 }  // namespace
 
-Table::Table(int device, int multiprocessors, const Rule& rule, Mode mode,
+Table::Table(int device, int multiprocessors, const Rule& rule, Mode mode, bool by_format,
              const std::vector<Slot>& slots, const std::vector<size_t>& chosen,
              const NormPlan* plan, const MatrixPlan* matrices) {
   Index elements = 0, quantised = 0;
@@ -112,21 +120,25 @@ Table::Table(int device, int multiprocessors, const Rule& rule, Mode mode,
   chunk_elements_ = chunk_for(elements, quantised > elements / 2, multiprocessors);
 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
-  std::map<std::tuple<size_t, unsigned, Kind, unsigned, unsigned>, std::vector<size_t>> kinds;
+  std::map<std::tuple<size_t, unsigned, Kind, unsigned, unsigned, Formats>, std::vector<size_t>>
+      kinds;
+  const bool together = mode == Mode::multi || mode == Mode::compiled;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
     // Kernels of rules with norms are for vectors and matrices alike.
     const unsigned states = plan != nullptr ? static_cast<unsigned>(plan->variant(i)) : t.present;
     const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
     const unsigned batch = matrices != nullptr ? matrices->batch(i) : 0;
-    kinds[{mode == Mode::multi ? 0 : i, states, kind_of(rule, t), passes, batch}].push_back(i);
+    kinds[{together ? 0 : i, states, kind_of(rule, t), passes, batch,
+           by_format ? formats_of(t) : Formats{}}]
+        .push_back(i);
   }
   std::vector<Chunk> chunks;
   std::vector<unsigned> members;
   std::vector<Share> shares;
   for (const auto& [kind, tensors] : kinds) {
-    Launch launch{slots[tensors.front()].tensor.present, std::get<2>(kind), std::get<3>(kind),
-                  std::get<4>(kind)};
+    Launch launch{slots[tensors.front()].tensor.present, std::get<2>(kind), std::get<5>(kind),
+                  std::get<3>(kind), std::get<4>(kind)};
     launch.first_chunk = static_cast<unsigned>(chunks.size());
     launch.first_member = static_cast<unsigned>(members.size());
     for (size_t i : in_order(tensors, plan)) {

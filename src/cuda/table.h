@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "cuda/norm_data.h"
 #include "gallop/types.h"
@@ -67,8 +68,9 @@ class Table {
   struct Launch {
     unsigned present;
     Kind kind;
-    unsigned passes = 0;  // of a rule with norms: which to run
-    unsigned batch = 0;   // of a rule over matrices: which goes through them together
+    Formats formats = {};  // of mode compiled
+    unsigned passes = 0;   // of a rule with norms: which to run
+    unsigned batch = 0;    // of a rule over matrices: which goes through them together
     unsigned first_chunk = 0, last_chunk = 0, first_member = 0, member_count = 0;
     // Shares of what comes between passes, every tensor with a block to itself; and where rows and
     // columns are at stake and some tensors have several, as many blocks at a time as can run side
@@ -76,15 +78,18 @@ class Table {
     unsigned first_share = 0, first_of_teams = 0;
     std::vector<unsigned> in_teams = {};
     unsigned beside_teams = 0;
+    std::vector<const void*> kernels = {};  // by entry, or by pass; null: nothing to do
   };
 
   Table() = default;
-  // With a plan, chunks are tiles of a rule with norms.
-  Table(int device, int multiprocessors, const Rule& rule, Mode mode,
+  // With a plan, chunks are tiles of a rule with norms. by_format: tensors of different formats go
+  // into different launches.
+  Table(int device, int multiprocessors, const Rule& rule, Mode mode, bool by_format,
         const std::vector<Slot>& slots, const std::vector<size_t>& chosen,
         const NormPlan* plan = nullptr, const MatrixPlan* matrices = nullptr);
 
   const std::vector<Launch>& launches() const { return launches_; }  // at least one
+  std::vector<Launch>& launches() { return launches_; }
   const Chunk* chunks() const { return chunks_.data(); }
   const unsigned* members() const { return members_.data(); }
   size_t member(size_t i) const { return chosen_[i]; }

@@ -12,8 +12,8 @@ inline constexpr int kVector = 4;
 
 // The widest access that V elements of T fill.
 template <class T, int V>
-using Wide = std::conditional_t<std::is_same_v<T, float>, float4,
-                                std::conditional_t<V * sizeof(T) % 16 == 0, uint4, uint2>>;
+using Wide =
+    detail::Choose<sizeof(T) == 4, float4, detail::Choose<V * sizeof(T) % 16 == 0, uint4, uint2>>;
 
 // Kept: a later pass will read it again, and may find it in the cache.
 template <bool Kept = false, class T, int V>

@@ -33,6 +33,8 @@
 struct EmulatedIndex {
   unsigned x, y, z;
 };
+// What kernels call is found by those that are compiled at run time, too.
+#pragma GCC visibility push(default)
 extern thread_local EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
@@ -43,6 +45,7 @@ namespace gallop::emulator {
 [[noreturn]] void fail(const char* what);
 // What the thread of the same warp in lane `from` brings.
 std::uint64_t exchange(std::uint64_t bits, unsigned from);
+#pragma GCC visibility pop
 
 template <class T>
 T shuffled(unsigned mask, T value, unsigned from) {

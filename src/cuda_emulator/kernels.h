@@ -13,7 +13,7 @@ namespace gallop::emulator {
 using Call = std::function<void()>;
 using Bind = Call (*)(const void* kernel, void** arguments);
 
-void announce(const void* kernel, Bind bind);
+__attribute__((visibility("default"))) void announce(const void* kernel, Bind bind);
 
 template <class... A>
 const void* announced(void (*kernel)(A...)) {

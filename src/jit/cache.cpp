@@ -90,9 +90,9 @@ Cache Cache::of_user() {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), megabytes);
     if (error != std::errc() || end != text.data() + text.size() || megabytes < 0 ||
         megabytes > 1 << 30) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("GALLOP_CACHE_MB is '{}', expected a whole number of megabytes",
-                              text));
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("GALLOP_CACHE_MB is '{}', expected a whole number of megabytes", text));
     }
   }
   std::string folder = environment("GALLOP_CACHE");

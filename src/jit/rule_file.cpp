@@ -16,7 +16,7 @@ namespace gallop::jit {
 namespace {
 
 std::vector<std::string> library_flags(std::string_view more) {
-  std::vector<std::string> out = {"-std=c++20",    "-shared", "-fPIC",
+  std::vector<std::string> out = {"-std=c++20",          "-shared", "-fPIC",
                                   "-fvisibility=hidden", "-w",      "-fdiagnostics-color=never"};
   std::istringstream words{std::string(more)};
   for (std::string word; words >> word;) out.push_back(word);
@@ -27,11 +27,8 @@ std::vector<std::string> library_flags(std::string_view more) {
 RuleData describe(const RuleText& rule) {
   Unit unit(rule);
   unit.include("optimizer/describe_rule.h");
-  unit.line(
-      "extern \"C\" __attribute__((visibility(\"default\"))) void gallop_describe("
-      "gallop::RuleData* out) {");
-  unit.line(fmt::format("  *out = gallop::detail::describe<gallop::rules::{}>();", rule.type));
-  unit.line("}");
+  unit.function("void gallop_describe(gallop::RuleData* out)",
+                fmt::format("*out = gallop::detail::describe<gallop::rules::{}>();", rule.type));
   using Describe = void(RuleData*);
   auto* function = reinterpret_cast<Describe*>(
       load_function(unit.text(), library_flags("-O2 -ffp-contract=off"), "gallop_describe"));
@@ -40,33 +37,29 @@ RuleData describe(const RuleText& rule) {
   return data;
 }
 
-class FileKernels final : public KernelSource {
- public:
-  explicit FileKernels(RuleText rule) : rule_(std::move(rule)) {}
-
-  const cpu::RuleKernels& cpu_kernels(int isa) const override {
-    const std::string name = cpu::toolkits()[static_cast<size_t>(isa)]->isa;
-    Unit unit(rule_);
-    unit.line("#define GALLOP_RULE " + rule_.type);
-    unit.line("#define GALLOP_RULE_ID rule");
-    unit.line("#define GALLOP_ISA " + name);
-    unit.include("cpu/rule_kernels.h");
-    unit.line(
-        "extern \"C\" __attribute__((visibility(\"default\"))) const gallop::cpu::RuleKernels* "
-        "gallop_kernels() {");
-    unit.line(fmt::format("  return &gallop::cpu::kernels_rule_{};", name));
-    unit.line("}");
-    using Kernels = const cpu::RuleKernels*();
-    return *reinterpret_cast<Kernels*>(
-        load_function(unit.text(), kernel_flags(name), "gallop_kernels"))();
-  }
-  const RuleText* text() const override { return &rule_; }
-
- private:
-  RuleText rule_;
-};
-
 }  // namespace
+
+const cpu::RuleKernels& cpu_kernels(const RuleText& rule, int isa) {
+  const std::string name = cpu::toolkits()[static_cast<size_t>(isa)]->isa;
+  Unit unit(rule);
+  unit.line("#define GALLOP_RULE " + rule.type);
+  unit.line("#define GALLOP_RULE_ID rule");
+  unit.line("#define GALLOP_ISA " + name);
+  unit.include("cpu/rule_kernels.h");
+  unit.function("const gallop::cpu::RuleKernels* gallop_kernels()",
+                fmt::format("return &gallop::cpu::kernels_rule_{};", name));
+  using Kernels = const cpu::RuleKernels*();
+  return *reinterpret_cast<Kernels*>(
+      load_function(unit.text(), kernel_flags(name), "gallop_kernels"))();
+}
+
+const RuleText& text_of(const Rule& rule) {
+  if (rule.text != nullptr) return *rule.text;
+  if (const RuleText* ours = built_in_rule(rule.info.name)) return *ours;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} was linked in without its text, expected another mode than compiled",
+                          rule.info.name));
+}
 
 std::vector<std::string> kernel_flags(std::string_view isa) {
 #define GALLOP_FLAGS(name, flags) \
@@ -82,14 +75,13 @@ const Rule& load_rule(const std::string& path) {
   const std::lock_guard lock(mutex);
   RuleText text = read_rule_file(path);
   if (const Rule* known = find_rule_if(text.name)) {
-    const RuleText* before = known->source == nullptr ? nullptr : known->source->text();
-    if (before == nullptr) {
+    if (!known->from_file) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: a rule named '{}' exists already, expected a file and a rule "
                               "of another name",
                               path, text.name));
     }
-    if (before->path == text.path && before->text == text.text) return *known;
+    if (known->text->path == text.path && known->text->text == text.text) return *known;
   }
   Rule rule(describe(text));
   if (rule.info.name != text.name) {
@@ -98,7 +90,8 @@ const Rule& load_rule(const std::string& path) {
                             rule.info.name, text.name));
   }
   const std::string name = text.name;
-  rule.source = std::make_shared<FileKernels>(std::move(text));
+  rule.text = std::make_shared<const RuleText>(std::move(text));
+  rule.from_file = true;
   replace_rule(std::move(rule));
   return find_rule(name);
 }

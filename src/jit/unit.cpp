@@ -156,6 +156,11 @@ void Unit::line(std::string_view text) {
   text_ += '\n';
 }
 
+void Unit::function(std::string_view signature, std::string_view body) {
+  line(fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) {} {{ {} }}", signature,
+                   body));
+}
+
 void Unit::add(const std::string& shown, const std::string& folder, std::string_view text) {
   const auto resume = [&](int number) {
     line(fmt::format("#line {} \"{}\"", number, escaped(shown)));

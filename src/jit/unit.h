@@ -28,11 +28,14 @@ const RuleText* built_in_rule(std::string_view name);
 
 class Unit {
  public:
-  // Adds a rule, and that it has what every rule has, in words.
+  Unit() = default;
+  // Begins with a rule, and that it has what every rule has, in words.
   explicit Unit(const RuleText& rule);
   // A header of the library, by its path under src/. Files are included once.
   void include(const std::string& header);
   void line(std::string_view text);
+  // What a loader finds by its name.
+  void function(std::string_view signature, std::string_view body);
 
   const std::string& text() const { return text_; }
 

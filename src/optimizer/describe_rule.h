@@ -39,7 +39,7 @@ void coef_of(const double* hyper, Clock clock, double* scalars, double* out) {
 template <int Count, int I = 0, class F>
 void with_number(int i, F f) {
   if constexpr (I < Count) {
-    if (i == I) return f(Number<I>{});
+    if (i == I) return f(Constant<I>{});
     with_number<Count, I + 1>(i, f);
   }
 }
@@ -61,8 +61,7 @@ void between_of(int pass, Vectors<double>& v, const double* coef) {
 }
 
 template <class R>
-void reference_between_of(Arithmetic a, int pass, Vectors<Bounded>& v,
-                          const double* coef) {
+void reference_between_of(Arithmetic a, int pass, Vectors<Bounded>& v, const double* coef) {
   Bounded::arithmetic = a;
   const auto k = narrow<R, double>(coef);
   with_number<pass_count<R>()>(pass, [&](auto p) {
@@ -71,9 +70,8 @@ void reference_between_of(Arithmetic a, int pass, Vectors<Bounded>& v,
 }
 
 template <class R>
-void reference_pass_of(Arithmetic a, int pass, bool matrix, Bounded* p, Bounded g,
-                       Bounded* states, const double* coef, const Seen<Bounded>& x,
-                       Bounded* sums) {
+void reference_pass_of(Arithmetic a, int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
+                       const double* coef, const Seen<Bounded>& x, Bounded* sums) {
   Bounded::arithmetic = a;
   const auto k = narrow<R, double>(coef);
   auto& s = *reinterpret_cast<Bounded(*)[kStates<R>]>(states);
@@ -134,6 +132,7 @@ void add_norms(RuleData& rule) {
   f.unfused_pass_f64 = unfused_pass_of<R, double>;
   if constexpr (kHasStages<R>) {
     rule.stages = R::stages;
+    rule.has_bases = kHasBases<R>;
     if constexpr (requires { R::needs_matrix; }) rule.needs_matrix = R::needs_matrix;
     f.stage = [](int pass, Linear& on, const double* hyper) {
       R::stage(pass, on, hyper_of<R>(hyper));

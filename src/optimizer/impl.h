@@ -3,11 +3,13 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cpu/backend.h"
 #include "cuda/engine.h"
 #include "gallop/optimizer.h"
+#include "jit/fitted.h"
 #include "optimizer/memory.h"
 #include "optimizer/rule.h"
 
@@ -51,7 +53,8 @@ struct Optimizer::Impl {
   size_t lr_knob, clip_knob;  // clip_knob only when the rule clips
   Options options;
   cpu::Backend backend;
-  std::unique_ptr<cuda::Engine> cuda;  // on a GPU
+  std::optional<jit::FittedCpu> fitted;  // of mode compiled on the CPU
+  std::unique_ptr<cuda::Engine> cuda;    // on a GPU
   std::vector<Group> groups;
   std::vector<Slot> slots;
   int64_t skipped = 0;
@@ -91,6 +94,7 @@ struct Optimizer::Impl {
   bool needs_norm() const;
   template <class F>
   void for_bytes(F f) const;
+  void compile_for(const Group& group, std::vector<Slot>& added);
   void reserve();
   Scalars initial_scalars() const;
   void compute_coefs(const Group& g, Coefs& c) const;

@@ -41,9 +41,21 @@ Optimizer::Impl::Impl(std::string_view rule_name, const Options& opts)
       clip_knob(static_cast<size_t>(rule.info.knob("max_grad_norm"))),
       options(checked(opts)),
       backend(rule, opts.threads) {
-  if (options.device.kind == Device::Kind::cpu) return;
+  if (options.device.kind == Device::Kind::cpu) {
+    if (options.mode == Mode::compiled) {
+      fitted.emplace(rule, backend.isa_index(), options.fold_hyper);
+    }
+    return;
+  }
   cuda::require_device(options.device.index);
   cuda = std::make_unique<cuda::Engine>(rule, options, slots, groups);
+}
+
+// Kernels that are not linked in, for parameters that are about to be added.
+void Optimizer::Impl::compile_for(const Group& group, std::vector<Slot>& added) {
+  if (cuda != nullptr) return;  // when it plans its launches
+  if (!fitted) return backend.get_kernels();
+  for (Slot& s : added) s.tensor.fitted = fitted->kernels_for(s.tensor, group.hyper);
 }
 
 void Optimizer::Impl::pull() {
@@ -140,6 +152,7 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
     group.slots.push_back(m.slots.size() + added.size() - 1);
   }
   prepare_group(m.rule, m.options, group, added);
+  m.compile_for(group, added);
   m.slots.insert(m.slots.end(), added.begin(), added.end());
   m.groups.push_back(std::move(group));
   m.reserve();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "gallop/error.h"
+#include "jit/rule_file.h"
 
 namespace gallop {
 namespace {
@@ -25,9 +26,8 @@ std::vector<std::string> split_choices(const char* text) {
 RuleInfo info_of(const RuleData& data) {
   RuleInfo info{data.name, data.about, data.formula, {}, {}, {}, {}, data.counts_per_group};
   for (const KnobData& k : data.knobs) {
-    info.knobs.push_back({k.name, k.help, k.value, k.range.low, k.range.high,
-                          k.range.low_included, k.range.high_included, k.range.whole,
-                          split_choices(k.choices)});
+    info.knobs.push_back({k.name, k.help, k.value, k.range.low, k.range.high, k.range.low_included,
+                          k.range.high_included, k.range.whole, split_choices(k.choices)});
   }
   for (const State& s : data.states) {
     info.states.push_back(
@@ -48,8 +48,8 @@ RuleInfo info_of(const RuleData& data) {
 // What a compiler does not see.
 void check_rule(const Rule& rule) {
   const RuleInfo& info = rule.info;
-  if (info.name.empty() || info.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") !=
-                               std::string::npos) {
+  if (info.name.empty() ||
+      info.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos) {
     wrong(rule, "has a name of other characters than a-z, 0-9 and _");
   }
   if (info.knob("lr") < 0) wrong(rule, "has no knob 'lr', which every rule must have");
@@ -95,6 +95,7 @@ Rule::Rule(const RuleData& data) : RuleFunctions(data.functions), info(info_of(d
   values = data.values;
   stages = data.stages;
   needs_matrix = data.needs_matrix;
+  has_bases = data.has_bases;
   check_rule(*this);
 }
 
@@ -157,7 +158,7 @@ int Rule::variant_of(unsigned present) const {
 
 const cpu::RuleKernels& Rule::cpu_kernels(int isa) const {
   const auto at = static_cast<size_t>(isa);
-  return at < cpu.size() ? *cpu[at] : source->cpu_kernels(isa);
+  return from_file ? jit::cpu_kernels(*text, isa) : *cpu[at];
 }
 
 cpu::Kernel Rule::cpu_kernel(const cpu::RuleKernels& kernels, int entry, unsigned present,

@@ -16,14 +16,6 @@ struct RuleText;
 inline bool is_vector(StatePer p) { return p == StatePer::row || p == StatePer::column; }
 inline bool is_square(StatePer p) { return p == StatePer::row_pair || p == StatePer::column_pair; }
 
-// Where kernels come from that are compiled when they are first asked for (see src/jit).
-class KernelSource {
- public:
-  virtual ~KernelSource() = default;
-  virtual const cpu::RuleKernels& cpu_kernels(int isa) const = 0;
-  virtual const jit::RuleText* text() const = 0;
-};
-
 struct Rule : RuleFunctions {
   explicit Rule(const RuleData& data);  // throws where the data make no sense
 
@@ -37,11 +29,13 @@ struct Rule : RuleFunctions {
   std::vector<Sum> sums;
   Values values{0, 0, 0};
   unsigned stages = 0;
-  bool needs_matrix = false;
+  bool needs_matrix = false, has_bases = false;
 
-  std::vector<const cpu::RuleKernels*> cpu;  // by instruction set; or empty: ask the source
-  const cuda::RuleKernels* cuda = nullptr;   // built without, or: ask the source
-  std::shared_ptr<const KernelSource> source;
+  // Linked in, by instruction set; and for GPUs, or null: built without.
+  std::vector<const cpu::RuleKernels*> cpu;
+  const cuda::RuleKernels* cuda = nullptr;
+  std::shared_ptr<const jit::RuleText> text;  // of a rule that is not this library's own
+  bool from_file = false;                     // nothing is linked in: kernels are compiled
 
   unsigned present_states(const double* hyper) const;  // bit j: state j is kept
   // Bit P: pass P is run, on matrices or on vectors.

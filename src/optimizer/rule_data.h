@@ -40,9 +40,8 @@ struct RuleFunctions {
   // Of rules with norms: see core/norms.h.
   View (*view)(Form form, const double* hyper) = nullptr;
   void (*between)(int pass, Vectors<double>& v, const double* coef) = nullptr;
-  void (*reference_pass)(Arithmetic, int pass, bool matrix, Bounded* p, Bounded g,
-                         Bounded* states, const double* coef, const Seen<Bounded>& x,
-                         Bounded* sums) = nullptr;
+  void (*reference_pass)(Arithmetic, int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
+                         const double* coef, const Seen<Bounded>& x, Bounded* sums) = nullptr;
   void (*reference_between)(Arithmetic, int pass, Vectors<Bounded>& v,
                             const double* coef) = nullptr;
   void (*unfused_pass_f32)(int pass, bool matrix, cpu::Array<float>* p_g_states,
@@ -76,7 +75,7 @@ struct RuleData {
   Values values{0, 0, 0};
   int coefs = 0, optional_states = 0;
   unsigned stages = 0;
-  bool counts_per_group = false, keeps_dims = false, needs_matrix = false;
+  bool counts_per_group = false, keeps_dims = false, needs_matrix = false, has_bases = false;
   RuleFunctions functions;
 };
 

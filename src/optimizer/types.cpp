@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 4> kRoundings = {"nearest", "stochastic",
                                                         "remainder"};
 constexpr std::array<std::string_view, 6> kStateFormats = {"fp32",     "bf16", "8bit",
                                                            "8bit-bnb", "4bit", "fp8"};
-constexpr std::array<std::string_view, 3> kModes = {"unfused", "single", "multi"};
+constexpr std::array<std::string_view, 4> kModes = {"unfused", "single", "multi", "compiled"};
 constexpr std::array<std::string_view, 6> kRoles = {"other", "embedding", "norm",
                                                     "bias",  "head",      "hidden"};
 

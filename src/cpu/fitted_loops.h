@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// The CPU loops of one rule for tensors whose formats are known: compiled at run time, for mode
+// compiled. Elements go from memory through the formula and back in one loop; where states share
+// scales, in blocks as elsewhere.
+#pragma once
+
+#include "core/convert.h"
+#include "cpu/norm_kernels.h"
+#include "cpu/rule_loops.h"
+
+namespace gallop::cpu {
+namespace {
+
+template <Storage Param, Storage Grad, Storage... States>
+struct FixedFormats {
+  static constexpr Storage kParam = Param, kGrad = Grad, kStates[] = {States..., Storage::f32};
+};
+
+// Element i of a block; low: its master or remainder.
+template <Storage S>
+GALLOP_FN float load_element(const void* data, const void* low, Index i) {
+  if constexpr (S == Storage::f32) return static_cast<const float*>(data)[i];
+  if constexpr (S == Storage::bf16_nearest || S == Storage::bf16_stochastic) {
+    return from_bf16(static_cast<const Half*>(data)[i]);
+  }
+  if constexpr (S == Storage::f16_nearest || S == Storage::f16_stochastic) {
+    return from_f16(static_cast<const Half*>(data)[i]);
+  }
+  if constexpr (S == Storage::bf16_master || S == Storage::f16_master) {
+    return static_cast<const float*>(low)[i];
+  }
+  if constexpr (S == Storage::bf16_remainder) {
+    return join_float(static_cast<const Half*>(data)[i], static_cast<const Half*>(low)[i]);
+  }
+}
+
+// key: of the block's random bits.
+template <Storage S>
+GALLOP_FN void store_element(void* data, void* low, Index i, float x, Bits32 key) {
+  Half* halves = static_cast<Half*>(data);
+  if constexpr (S == Storage::f32) static_cast<float*>(data)[i] = x;
+  if constexpr (S == Storage::bf16_master || S == Storage::f16_master) {
+    static_cast<float*>(low)[i] = x;
+  }
+  if constexpr (S == Storage::bf16_nearest || S == Storage::bf16_master) {
+    halves[i] = to_bf16_nearest(x);
+  }
+  if constexpr (S == Storage::f16_nearest || S == Storage::f16_master) {
+    halves[i] = to_f16_nearest(x);
+  }
+  if constexpr (S == Storage::bf16_stochastic) {
+    halves[i] = to_bf16_stochastic(x, lane_bits(key, static_cast<Bits32>(i)));
+  }
+  if constexpr (S == Storage::f16_stochastic) {
+    halves[i] = to_f16_stochastic(x, lane_bits(key, static_cast<Bits32>(i)));
+  }
+  if constexpr (S == Storage::bf16_remainder) {
+    const SplitFloat parts = split_float(x);
+    halves[i] = parts.bf16;
+    static_cast<Half*>(low)[i] = parts.remainder;
+  }
+}
+
+template <class R, int E, unsigned Present, class F, class Known>
+struct FittedLoops : Loops<R, E, Present, Known> {
+  using Base = Loops<R, E, Present, Known>;
+  using Base::has, Base::kEntry, Base::kN, Base::kWrites, Base::writes;
+
+  // Where a block's streams begin.
+  struct Streams {
+    void *param, *low;
+    const void* grad;
+    void* state[kN];
+    Bits32 param_key, state_key[kN];
+  };
+
+  template <int J = 0>
+  static GALLOP_FN void load_states(const Streams& s, float (&t)[kN], Index i) {
+    if constexpr (J < kN) {
+      t[J] = 0;
+      if constexpr (has(J)) t[J] = load_element<F::kStates[J]>(s.state[J], nullptr, i);
+      load_states<J + 1>(s, t, i);
+    }
+  }
+  template <int J = 0>
+  static GALLOP_FN void store_states(const Streams& s, const float (&t)[kN], Index i) {
+    if constexpr (J < kN) {
+      if constexpr (writes(J)) {
+        store_element<F::kStates[J]>(s.state[J], nullptr, i, t[J], s.state_key[J]);
+      }
+      store_states<J + 1>(s, t, i);
+    }
+  }
+
+  template <class K>
+  static GALLOP_FN void update(const Streams& s, int n, float scale, float limit, float factor,
+                               const K& k) {
+    GALLOP_VECTORIZE
+    for (int i = 0; i < n; ++i) {
+      float t[kN];
+      load_states(s, t, i);
+      float g = 0;
+      if constexpr (kEntry.grad) {
+        g = detail::clamped(load_element<F::kGrad>(s.grad, nullptr, i), scale, limit) * factor;
+      }
+      const float p = detail::apply<R, E>(load_element<F::kParam>(s.param, s.low, i), g, t, k);
+      if constexpr (kWrites) store_element<F::kParam>(s.param, s.low, i, p, s.param_key);
+      store_states(s, t, i);
+    }
+  }
+
+  static GALLOP_FN char* at(const void* p, Index bytes) {
+    return static_cast<char*>(const_cast<void*>(p)) + bytes;
+  }
+
+  static void elements(const KernelArgs& a) {
+    const auto k = Base::template coefs<float>(a);
+    const float scale = static_cast<float>(a.grad_scale), limit = static_cast<float>(a.grad_limit),
+                factor = static_cast<float>(a.grad_factor);
+    for (Index first = 0; first < a.n; first += kBlock) {
+      const Bits64 index = static_cast<Bits64>(a.first_block + first / kBlock);
+      Streams s;
+      s.param = at(a.param, bytes_for(F::kParam, first));
+      s.low = at(a.low, low_bytes_for(F::kParam, first));
+      s.grad = at(a.grad, bytes_for(F::kGrad, first));
+      s.param_key = block_key(a.param_key, index);
+      for (int j = 0; j < kN; ++j) {
+        if (!has(j)) continue;
+        s.state[j] = at(a.state[j], bytes_for(F::kStates[j], first));
+        s.state_key[j] = block_key(a.state_key[j], index);
+      }
+      // A count that is known where blocks are whole.
+      if (a.n - first >= kBlock) {
+        update(s, kBlock, scale, limit, factor, k);
+      } else {
+        update(s, static_cast<int>(a.n - first), scale, limit, factor, k);
+      }
+    }
+  }
+
+  template <Path P>
+  static constexpr Kernel kernel() {
+    if constexpr (P == Path::blocks) return elements;
+    return loop_of<Base, P>();
+  }
+};
+
+// By number: of every entry; or of every pass, for vectors and for matrices, null where there is
+// nothing to do.
+template <class R, int Variant, Path P, class F, class Known = AsGiven>
+struct FittedTable {
+  static constexpr int kSize = detail::kernel_count<R>();
+  static constexpr unsigned kPresent = detail::variant_states<R>(Variant);
+  Kernel at[kSize];
+
+  template <int I = 0>
+  constexpr void fill() {
+    if constexpr (I < kSize) {
+      if constexpr (!detail::kHasNorms<R>) {
+        at[I] = FittedLoops<R, I, kPresent, F, Known>::template kernel<P>();
+      } else {
+        constexpr bool kMatrix = I % 2 == 1;
+        constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
+        if constexpr (detail::has_pass<R>(I / 2, kMatrix, kFitting)) {
+          at[I] = loop_of<NormLoops<R, I / 2, kMatrix, kFitting>, P>();
+        }
+      }
+      fill<I + 1>();
+    }
+  }
+  constexpr FittedTable() : at{} { fill(); }
+};
+
+}  // namespace
+}  // namespace gallop::cpu
