@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "bench/step_bench.h"
+#include "bench/warmup.h"
 #include "cli/common.h"
 #include "gallop/error.h"
 #include "lab/progress.h"
@@ -31,7 +32,7 @@ struct State {
   std::vector<double> clip_norms = {0};
   double grad_scale = 1;
   std::vector<std::string> with;
-  bool zero_grad = false, cold = false;
+  bool zero_grad = false, cold = false, fold = false;
   bench::SamplerOptions sampler;
 };
 
@@ -59,6 +60,7 @@ bench::StepContender contender(const State& s, const std::string& optimizer,
   c.state_text = state;
   c.grad_scale = s.grad_scale;
   c.zero_grad = s.zero_grad;
+  c.fold_hyper = s.fold;
   if (c.bare && (param != "fp32" || grad != "fp32" || state != "fp32")) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("mode bare with {} parameters, {} gradients and {} state, expected "
@@ -212,6 +214,7 @@ lab::Table run(const State& s) {
         "between");
   }
   if (gpu) add_gpu_notes(table);
+  bench::show_warmup(table);
   return table;
 }
 
@@ -223,7 +226,8 @@ void add_step(CLI::App& bench) {
           ->delimiter(',')
           ->capture_default_str();
   s->rules.add_to(*step);
-  step->add_option("--mode", s->modes, "unfused, single, multi; bare: the kernel alone in a loop")
+  step->add_option("--mode", s->modes,
+                   "unfused, single, multi, compiled; bare: the kernel alone in a loop")
       ->delimiter(',')
       ->capture_default_str();
   step->add_option("--tensors", s->tensors, "How many tensors")
@@ -265,6 +269,8 @@ void add_step(CLI::App& bench) {
       ->delimiter(',')
       ->check(CLI::IsMember({"torch"}));
   step->add_flag("--zero-grad", s->zero_grad, "Zero the gradients in the step");
+  step->add_flag("--fold", s->fold,
+                 "In mode compiled on the CPU: hyper-parameters but lr as constants in the code");
   step->add_flag("--cold", s->cold, "On a GPU: overwrite its L2 cache before every step timed");
   step->add_option("--time-limit", s->sampler.time_limit_s, "Seconds for each contender and shape")
       ->capture_default_str();

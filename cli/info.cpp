@@ -15,6 +15,8 @@
 #include "cuda/memory.h"
 #include "gallop/error.h"
 #include "gallop/version.h"
+#include "jit/cache.h"
+#include "jit/compiler.h"
 
 namespace gallop::cli {
 namespace {
@@ -37,6 +39,19 @@ void add_gpu_ceiling(int device, Add add) {
   } catch (const Error& e) {
     add(what.c_str(), fmt::format("not measured: {}", e.what()));
   }
+}
+
+std::string rule_compiler() {
+  try {
+    return jit::compiler().path;
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+std::string rule_cache() {
+  const jit::Cache cache = jit::Cache::of_user();
+  return cache.usable() ? cache.folder() : fmt::format("nothing: {}", cache.problem());
 }
 
 lab::Table describe(const Where& where, bool measure) {
@@ -62,6 +77,9 @@ lab::Table describe(const Where& where, bool measure) {
   add("blas", blas::describe());
   add("os", fmt::format("{}, {}", m.os, m.kernel));
   add("compiler", m.compiler);
+  add("rules are compiled by", rule_compiler());
+  if (cuda::built()) add("and for GPUs by", cuda::describe_compiler());
+  add("and kept in", rule_cache());
   if (!m.governor.empty()) add("governor", m.governor);
   const auto gpus = bench::find_gpus();
   if (cuda::emulated()) add("cuda:0", "emulated by the CPU, for tests");

@@ -7,6 +7,7 @@
 #include "bench/nvml.h"
 #include "bench/products.h"
 #include "bench/step_bench.h"
+#include "bench/warmup.h"
 #include "check/data.h"
 #include "cuda/matmul.h"
 #include "cuda/memory.h"
@@ -221,6 +222,7 @@ std::vector<lab::Row> run_gpu_step_bench(const StepBench& b) {
     }
     row.set("samples", results[2 * i].summary.n).set("stopped_by", results[2 * i].stopped_by);
     row.set("spread_percent", 100 * results[2 * i].relative_spread).set("check", "pass");
+    add_warmup(b.contenders[i], b.device, row);
     rows.push_back(std::move(row));
   }
   return rows;

@@ -10,6 +10,7 @@
 #include "bench/ceiling.h"
 #include "bench/machine.h"
 #include "bench/products.h"
+#include "bench/warmup.h"
 #include "check/data.h"
 #include "check/reachable.h"
 #include "check/reference.h"
@@ -136,6 +137,7 @@ Options step_options(const StepContender& c, int threads, Device device) {
   Options o;
   o.device = device;
   o.mode = c.mode;
+  o.fold_hyper = c.fold_hyper;
   o.threads = threads;
   o.clip_norm = c.clip_norm;
   o.zero_grad = c.zero_grad;
@@ -265,6 +267,7 @@ std::vector<lab::Row> run_step_bench(const StepBench& given) {
     }
     row.set("samples", results[i].summary.n).set("stopped_by", results[i].stopped_by);
     row.set("spread_percent", 100 * results[i].relative_spread).set("check", "pass");
+    add_warmup(bench.contenders[i], bench.device, row);
     rows.push_back(std::move(row));
   }
   return rows;

@@ -27,6 +27,7 @@ struct StepContender {
   double clip_norm = 0;
   double grad_scale = 1;  // gradients are this many times larger, and unscaled in the step
   bool zero_grad = false;
+  bool fold_hyper = false;  // of mode compiled
   // Not an optimizer step but its kernel called in a loop, on one thread: what a step's own work
   // is measured against. Plain fp32 only.
   bool bare = false;

@@ -5,9 +5,12 @@
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "cuda/kernels.h"
+#include "cuda/memory.h"
 #include "cuda/runtime.h"
+#include "gallop/error.h"
 #include "jit/cache.h"
 #include "jit/library.h"
 #include "jit/nvrtc.h"
@@ -39,6 +42,14 @@ const void* loaded(const std::string& entry) {
 }
 
 }  // namespace
+
+std::string describe_compiler() {
+  try {
+    return jit::nvrtc_identity();
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
 
 const void* load_kernel(const jit::Unit& unit, const std::string& kernel, int device) {
   static std::mutex mutex;

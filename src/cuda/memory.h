@@ -11,8 +11,9 @@
 
 namespace gallop::cuda {
 
-bool built();     // whether this build has CUDA
-bool emulated();  // by the CPU, for tests
+bool built();                     // whether this build has CUDA
+bool emulated();                  // by the CPU, for tests
+std::string describe_compiler();  // what compiles for GPUs at run time, or why nothing does
 
 // Throws unless the device exists and its driver can run this build.
 void require_device(int device);

@@ -68,7 +68,9 @@ struct Field {
   Storage storage = Storage::f32;
   cpu::Temporary<float> decoded;
 
-  float* values() const { return decoded ? decoded.get() : static_cast<float*>(data); }
+  float* values() const {
+    return decoded.get() != nullptr ? decoded.get() : static_cast<float*>(data);
+  }
 };
 
 }  // namespace
@@ -132,7 +134,7 @@ void UnfusedUpdate::with_arrays(const Slot& slot, const Target& target, const do
   }
   const Bits64 stream_base = static_cast<Bits64>(entry) * (detail::kMaxStates + 1);
   const auto encode = [&](const Field& f, Bits64 number) {
-    if (!f.decoded) return;
+    if (f.decoded.get() == nullptr) return;
     check(launch_encode(step, target, stream_base + number, f.data, f.low, f.storage,
                         f.decoded.get(), t.n, stream_of(*this)),
           "encoding");

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include "cuda/kernels.h"
+#include "cuda/memory.h"
 #include "jit/library.h"
 #include "jit/unit.h"
 
 namespace gallop::cuda {
+
+std::string describe_compiler() { return "the C++ compiler, for the emulated GPU"; }
 
 const void* load_kernel(const jit::Unit& unit, const std::string& kernel, int) {
   jit::Unit all;

@@ -18,6 +18,7 @@ namespace {
 
 bool built() { return false; }
 bool emulated() { return false; }
+std::string describe_compiler() { return "none: built without CUDA"; }
 void require_device(int) { absent(); }
 void* allocate(int, size_t) { absent(); }
 void* allocate_shared(int, size_t) { absent(); }

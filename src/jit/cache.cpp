@@ -79,9 +79,7 @@ Cache::Cache(std::string folder, int64_t most_bytes)
     return;
   }
   std::error_code error;
-  const bool made = fs::create_directories(folder_, error);
-  if (made) fs::permissions(folder_, fs::perms::owner_all, error);
-  problem_ = why_not(folder_);
+  if (fs::exists(folder_, error)) problem_ = why_not(folder_);
 }
 
 Cache Cache::of_user() {
@@ -126,6 +124,11 @@ std::optional<std::string> Cache::find(const std::string& name) const {
 
 std::optional<std::string> Cache::keep(const std::string& name, std::string_view bytes) const {
   if (!usable() || static_cast<int64_t>(bytes.size()) > most_bytes_) return std::nullopt;
+  std::error_code error;
+  if (fs::create_directories(folder_, error)) {
+    fs::permissions(folder_, fs::perms::owner_all, error);
+  }
+  if (!why_not(folder_).empty()) return std::nullopt;
   try {
     io::AtomicFile file(path_of(name));
     file.write(bytes.data(), bytes.size());

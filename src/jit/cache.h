@@ -16,7 +16,7 @@ std::string digest(std::string_view text);
 
 class Cache {
  public:
-  // An empty folder, or one that cannot be used, keeps nothing.
+  // An empty folder, or one that cannot be used, keeps nothing. It is made when it is first needed.
   Cache(std::string folder, int64_t most_bytes);
   // GALLOP_CACHE, or gallop/ in XDG_CACHE_HOME or ~/.cache; at most GALLOP_CACHE_MB, 256.
   static Cache of_user();

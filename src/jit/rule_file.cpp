@@ -39,6 +39,8 @@ RuleData describe(const RuleText& rule) {
 
 }  // namespace
 
+void describe_again(const Rule& rule) { describe(text_of(rule)); }
+
 const cpu::RuleKernels& cpu_kernels(const RuleText& rule, int isa) {
   const std::string name = cpu::toolkits()[static_cast<size_t>(isa)]->isa;
   Unit unit(rule);

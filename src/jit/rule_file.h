@@ -15,6 +15,9 @@ namespace gallop::jit {
 // last loaded replaces what it held. Throws what the compiler says.
 const Rule& load_rule(const std::string& path);
 
+// Compiles or loads what load_rule() has, for measurements.
+void describe_again(const Rule& rule);
+
 // All its kernels for one instruction set.
 const cpu::RuleKernels& cpu_kernels(const RuleText& rule, int isa);
 

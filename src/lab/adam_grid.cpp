@@ -11,13 +11,15 @@
 
 #include "bench/step_bench.h"
 #include "cpu/thread_pool.h"
+#include "gallop/error.h"
+#include "jit/compiler.h"
 #include "lab/progress.h"
 #include "lab/torch_peer.h"
 
 namespace gallop::lab {
 namespace {
 
-constexpr const char* kOurs[] = {"unfused_ms", "single_ms", "multi_ms"};
+constexpr const char* kOurs[] = {"unfused_ms", "single_ms", "multi_ms", "compiled_ms"};
 constexpr const char* kTorch[] = {"torch_compiled_ms", "torch_single_ms", "torch_foreach_ms",
                                   "torch_fused_ms"};
 
@@ -31,9 +33,20 @@ int64_t integer(const Row& row, std::string_view name) {
   return std::get<int64_t>(*row.find(name));
 }
 
-Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
+// Why rules cannot be compiled here; empty: they can.
+std::string why_not_compiled() {
+  try {
+    jit::compiler();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size, bool compiled) {
   bench::StepBench b{bench::equal_tensors(count, size), {}, o.threads, o.sampler, {}, false};
-  for (Mode mode : {Mode::unfused, Mode::single, Mode::multi}) {
+  for (Mode mode : {Mode::unfused, Mode::single, Mode::multi, Mode::compiled}) {
+    if (mode == Mode::compiled && !compiled) continue;
     bench::StepContender c;
     c.optimizer = o.optimizer;
     c.mode = mode;
@@ -42,8 +55,11 @@ Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size) {
   const std::vector<Row> results = bench::run_step_bench(b);
   Row row;
   row.set("num_params", count).set("param_size", size);
-  row.set("compiled_ms", nullptr);  // when gallop compiles rules at run time
-  for (size_t i = 0; i < 3; ++i) row.set(kOurs[i], *results[i].find("median_ms"));
+  row.set("compiled_ms", nullptr);
+  for (size_t i = 0; i < results.size(); ++i) row.set(kOurs[i], *results[i].find("median_ms"));
+  for (const char* field : {"compile_warmup_ms", "cached_warmup_ms"}) {
+    if (compiled) row.set(field, *results[3].find(field));
+  }
   for (const char* field : {"p5_ms", "p95_ms", "gb_per_s", "ceiling_gb_per_s", "percent_of_ceiling",
                             "isa", "threads", "check"}) {
     row.set(field, *results[2].find(field));
@@ -119,6 +135,7 @@ std::vector<std::string> read_grid(const std::vector<Row>& rows) {
   }
   compare(rows, "unfused_ms", "unfused", out);
   compare(rows, "single_ms", "single", out);
+  compare(rows, "compiled_ms", "compiled", out);
   for (const char* field : kTorch) {
     std::string name(field);
     name = "torch " + name.substr(6, name.size() - 9);
@@ -145,10 +162,11 @@ Table adam_grid(const AdamGridOptions& given) {
   if (!o.torch_modes.empty()) torch.emplace(o.torch_modes, o.threads, o.sampler.time_limit_s);
   table.columns = {"num_params", "param_size", "compiled_ms", "unfused_ms",
                    "single_ms",  "multi_ms",   "gb_per_s",    "percent_of_ceiling"};
+  const std::string without = why_not_compiled();
   Progress progress("adam-grid", static_cast<int64_t>(o.sizes.size() * o.tensors.size()));
   for (int64_t size : o.sizes) {
     for (int64_t count : o.tensors) {
-      table.rows.push_back(grid_row(o, count, size));
+      table.rows.push_back(grid_row(o, count, size, without.empty()));
       if (torch) add_torch(torch->cell(count, size), table.rows.back());
       progress.advance(1, cell(table.rows.back()));
     }
@@ -158,6 +176,7 @@ Table adam_grid(const AdamGridOptions& given) {
     table.columns.emplace_back("times_faster_than_torch");
   }
   table.notes = read_grid(table.rows);
+  if (!without.empty()) table.notes.push_back(without);
   return table;
 }
 

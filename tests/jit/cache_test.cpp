@@ -108,7 +108,7 @@ TEST(Cache, FoldersThatOthersWriteToAreNotUsed) {
   EXPECT_FALSE(open.keep("x", "bytes"));
   std::ofstream((folder / "file")) << "no folder";
   EXPECT_FALSE(Cache((folder / "file"), kPlenty).usable());
-  EXPECT_FALSE(Cache((folder / "file/below"), kPlenty).usable());
+  EXPECT_FALSE(Cache((folder / "file/below"), kPlenty).keep("x", "bytes"));
   EXPECT_FALSE(Cache("", kPlenty).usable());
   EXPECT_FALSE(Cache("", kPlenty).read("x"));
 }

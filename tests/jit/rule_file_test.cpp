@@ -192,9 +192,10 @@ TEST(RuleFile, WhatIsMissingIsNamed) {
                                                        {"State states", "'states'"},
                                                        {" coef(", "'coef'"}};
   for (const auto& [part, named] : cases) {
-    std::string other = part;
-    other.insert(other.find_last_of("abcdefghijklmnopqrstuvwxyz") + 1, "x");
-    const std::string message = error_for(replaced(kDescent, part, other));
+    const std::string before = part;
+    const size_t end = before.find_last_of("abcdefghijklmnopqrstuvwxyz") + 1;
+    const std::string other = fmt::format("{}x{}", before.substr(0, end), before.substr(end));
+    const std::string message = error_for(replaced(kDescent, before, other));
     EXPECT_THAT(message, HasSubstr(std::string("Descent has no ")));
     EXPECT_THAT(message, HasSubstr(named));
     EXPECT_THAT(message, StartsWith("HERE/descent.h:4:")) << part;
