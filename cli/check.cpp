@@ -13,7 +13,7 @@ void add_check(CLI::App& app, int& exit_code) {
     Where where;
     RuleFiles rules;
     check::SweepOptions sweep;
-    std::string golden;
+    std::string golden, mode = "multi";
   };
   auto state = std::make_shared<State>();
   CLI::App* check = app.add_subcommand(
@@ -29,12 +29,15 @@ void add_check(CLI::App& app, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   check->add_option("--isa", state->sweep.isas, "Only these instruction sets")->delimiter(',');
+  check->add_option("--mode", state->mode, "How steps are run: unfused, single, multi, compiled")
+      ->capture_default_str();
   state->where.add_to(*check);
   state->output.add_to(*check);
   check->callback([state, &exit_code] {
     state->sweep.device = state->where.parsed();
     state->sweep.threads = state->where.threads;
     state->sweep.seed = state->where.seed;
+    state->sweep.mode = parse_mode(state->mode);
     state->sweep.names = state->rules.names();
     const lab::Table table = state->golden.empty()
                                  ? check::sweep(state->sweep)

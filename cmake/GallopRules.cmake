@@ -95,7 +95,12 @@ function(gallop_rule_sources target header register)
     set(declare_cuda "")
   endif()
   set(announce "")
+  set(text "")
   if(register)
+    # For mode compiled; gallop's own rules are in its library.
+    file(READ ${path} text)
+    get_filename_component(folder ${path} DIRECTORY)
+    set(text "  rule.text = jit::linked_in_text(\"${path}\", \"${folder}\", R\"~gallop~(${text})~gallop~\");\n")
     set(announce "namespace { const bool registered = (gallop::register_rule(gallop::make_rule_${id}()), true); }\n")
   endif()
   file(CONFIGURE OUTPUT ${dir}/${id}.rule.cpp CONTENT
@@ -111,7 +116,7 @@ Rule make_rule_${id}() {
   Rule rule(detail::describe<rules::${struct}>());
   rule.cpu = {${pointers}};
   rule.cuda = ${cuda};
-  return rule;
+${text}  return rule;
 }
 }
 ${announce}")

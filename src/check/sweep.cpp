@@ -96,7 +96,8 @@ std::vector<Dims> shapes_of(const Rule& rule, int64_t n) {
 // Two steps and every further entry at one shape and alignment. Among the gradients are NaN and
 // Inf, unless a norm would spread them.
 void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unaligned, uint64_t seed,
-              Device device, Verdict& verdict) {
+              const SweepOptions& o, Verdict& verdict) {
+  const Device device = o.device;
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   Buffer param(f.param, n, unaligned, device), grad(f.grad, n, unaligned, device);
@@ -107,6 +108,7 @@ void run_case(const Variant& v, const Formats& f, const Dims& shape, bool unalig
   options.threads = 1;
   options.seed = seed;
   options.device = device;
+  options.mode = o.mode;
   options.allocator = reachable_allocator(device);
   Optimizer optimizer(v.rule->info.name, options);
   GroupOptions group;
@@ -182,7 +184,7 @@ void run_formats(const Variant& v, const SweepOptions& o, Verdict& verdict) {
           if (norms && n > 300 && n <= 100000 && turn++ % 3 != 0) continue;
           for (bool unaligned : {false, true}) {
             const auto at = static_cast<size_t>(i);
-            run_case(v, formats[at], shape, unaligned, o.seed + 100 * at, o.device, each[at]);
+            run_case(v, formats[at], shape, unaligned, o.seed + 100 * at, o, each[at]);
           }
         }
       }
@@ -311,7 +313,7 @@ lab::Table sweep(const SweepOptions& o) {
       Verdict verdict;
       run_formats(v, o, verdict);
       lab::Row row;
-      row.set("optimizer", v.name).set("isa", isa);
+      row.set("optimizer", v.name).set("isa", isa).set("mode", to_string(o.mode));
       row.set("status", verdict.worst <= 1 ? "pass" : "fail").set("cases", verdict.cases);
       row.set("worst_over_bound", verdict.worst);
       if (!verdict.failure.empty()) row.set("detail", verdict.failure);

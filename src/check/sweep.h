@@ -39,6 +39,7 @@ struct SweepOptions {
   std::vector<std::string> isas;  // empty: all that run here
   int threads = 0;
   Device device;
+  Mode mode = Mode::multi;
   uint64_t seed = 1;
 };
 

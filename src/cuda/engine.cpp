@@ -112,6 +112,9 @@ struct Engine::Impl {
   std::vector<Planned> planned;  // of the step in progress
   Table tiles;                   // of everything
   std::map<std::vector<size_t>, Table> subsets;
+  // Of what launches of different tables share.
+  std::vector<const void*> numbers_kernels, between_kernels;
+  const void* ending_kernel = nullptr;
   std::map<const void*, int> resident;  // blocks of a kernel that fit on one multiprocessor
   Step step{};                          // of the step in progress
   Buffer<double> numbers;               // of mode unfused, kNumbers a tensor
@@ -139,8 +142,11 @@ struct Engine::Impl {
     refuse_capture("the first step after parameters were added or moved");
     // Captured graphs hold addresses: what keeps its size keeps its place.
     const bool added = slots.size() != tensors.size() || replan;
-    if (added && rule.stages != 0)
-      matrices.assign(device, rule, kernels, options.mode, multiprocessors, slots);
+    if (added && rule.stages != 0) {
+      const void* look = nullptr;
+      if (rule.has_bases) look = kernels.get({{Kernels::What::look_at_bases}}).front();
+      matrices.assign(device, rule, look, options.mode, multiprocessors, slots);
+    }
     std::vector<Tensor> t;
     std::vector<void*> g;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -263,8 +269,9 @@ struct Engine::Impl {
     constexpr unsigned kFew = 64;  // tensors a block: each has a thread to itself
     double* out = numbers.data();
     void* arguments[] = {&s, &out};
-    check(cudaLaunchKernel(kernels.numbers(entry), dim3((s.member_count + kFew - 1) / kFew),
-                           dim3(kFew), arguments, 0, static_cast<cudaStream_t>(stream)),
+    check(cudaLaunchKernel(numbers_kernels[static_cast<size_t>(entry)],
+                           dim3((s.member_count + kFew - 1) / kFew), dim3(kFew), arguments, 0,
+                           static_cast<cudaStream_t>(stream)),
           "computing coefficients");
   }
 
@@ -283,7 +290,7 @@ struct Engine::Impl {
     if (entry != 0) return;
     s.last_chunk = s.first_chunk;  // nothing left to update, only to count
     s.finish = finish;
-    launch(ending_kernel(table), s, "ending a step");
+    launch(ending_kernel, s, "ending a step");
   }
 
   // The launches of all passes in their order: batch after batch, in each pass after pass.
@@ -311,7 +318,7 @@ struct Engine::Impl {
     ns.step.finish = finish;
     if (planned.empty()) {  // nothing to update, only to count
       ns.step.first_chunk = ns.step.last_chunk = 0;
-      return launch(kernels.last_pass(), 0, &ns, "ending a step", kTileThreads);
+      return launch(ending_kernel, 0, &ns, "ending a step", kTileThreads);
     }
     for (size_t i = 0; i < planned.size(); ++i) {
       const auto& [l, pass, k] = planned[i];
@@ -362,7 +369,7 @@ struct Engine::Impl {
       const bool ran = l.batch == batch && (l.passes >> pass & 1) != 0;
       if (!rule.adds_up(pass) || !ran || l.member_count == 0) continue;
       void* arguments[] = {&ns};
-      const void* k = kernels.between(pass);
+      const void* k = between_kernels[static_cast<size_t>(pass)];
       constexpr const char* kDoing = "launching what comes between passes";
       const auto on = static_cast<cudaStream_t>(stream);
       const auto launch_shares = [&](unsigned first, unsigned blocks) {
@@ -387,37 +394,49 @@ struct Engine::Impl {
     matrices.stage(pass, batch, groups[matrices.group(batch)].hyper.data(), ns, stream);
   }
 
-  // Chooses the kernels of a table's launches; those that are not linked in are compiled.
+  // Finds the kernels of a table's launches; those that are not linked in are compiled.
   void get_kernels(Table& table) {
+    using What = Kernels::What;
+    const size_t count = has_norms() ? rule.passes.size() : rule.entries.size();
     const bool unfused = options.mode == Mode::unfused;
+    std::vector<Kernels::Wanted> wanted;
+    std::vector<const void**> places;
+    const auto want = [&](const void*& place, const Kernels::Wanted& w) {
+      wanted.push_back(w);
+      places.push_back(&place);
+    };
     for (Table::Launch& l : table.launches()) {
-      const size_t count = has_norms() ? rule.passes.size() : rule.entries.size();
       l.kernels.assign(count, nullptr);
-      if (unfused && !has_norms()) continue;
-      for (size_t entry = 0; entry < count; ++entry) {
-        if (has_norms() && (l.passes >> entry & 1) == 0) continue;
-        const void* k = kernels.update(static_cast<int>(entry), l.present, l.kind, l.formats);
-        l.kernels[entry] = k;
+      for (size_t i = 0; i < count; ++i) {
+        const bool runs = has_norms() ? (l.passes >> i & 1) != 0 : !unfused;
+        if (runs) {
+          want(l.kernels[i], {What::update, static_cast<int>(i), l.present, l.kind, l.formats});
+        }
+      }
+    }
+    const unsigned present = table.launches().front().present;
+    numbers_kernels.assign(rule.entries.size(), nullptr);
+    between_kernels.assign(rule.passes.size(), nullptr);
+    for (size_t i = 0; unfused && i < rule.entries.size(); ++i) {
+      want(numbers_kernels[i], {What::numbers, static_cast<int>(i)});
+    }
+    for (size_t i = 0; i < rule.passes.size(); ++i) {
+      const int pass = static_cast<int>(i);
+      if (rule.adds_up(pass)) want(between_kernels[i], {What::between, pass});
+    }
+    if (has_norms()) {
+      want(ending_kernel, {What::end, 0, present});
+    } else if (unfused) {
+      want(ending_kernel, {What::update, 0, present});
+    }
+    const std::vector<const void*> found = kernels.get(wanted);
+    for (size_t i = 0; i < found.size(); ++i) *places[i] = found[i];
+    // Loaded now, not while a step is captured.
+    for (const Table::Launch& l : table.launches()) {
+      for (const void* k : l.kernels) {
         if (k != nullptr) resident_blocks(k, has_norms() ? kTileThreads : threads_of(l.kind));
       }
     }
-    if (!kernels.linked_in()) get_other_kernels(table);
-  }
-  void get_other_kernels(const Table& table) {
-    const bool unfused = options.mode == Mode::unfused;
-    for (size_t entry = 0; unfused && entry < rule.entries.size(); ++entry) {
-      kernels.numbers(static_cast<int>(entry));
-    }
-    if (unfused && !has_norms()) ending_kernel(table);
-    if (has_norms()) kernels.last_pass();
-    for (size_t pass = 0; pass < rule.passes.size(); ++pass) {
-      if (rule.adds_up(static_cast<int>(pass))) kernels.between(static_cast<int>(pass));
-    }
-    if (rule.has_bases) kernels.look_at_bases();
-  }
-  // Counts a step whose tensors others have updated.
-  const void* ending_kernel(const Table& table) {
-    return kernels.update(0, table.launches().front().present, Kind::f32, {});
   }
 };
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 
 #include "cuda/kernels.h"
@@ -12,6 +11,7 @@
 #include "cuda/runtime.h"
 #include "gallop/error.h"
 #include "jit/cache.h"
+#include "jit/known.h"
 #include "jit/library.h"
 #include "jit/nvrtc.h"
 #include "jit/unit.h"
@@ -52,29 +52,26 @@ std::string describe_compiler() {
 }
 
 const void* load_kernel(const jit::Unit& unit, const std::string& kernel, int device) {
-  static std::mutex mutex;
-  static std::map<std::string, const void*> known;
+  static jit::Known<const void> known;
   const Clock::time_point begin = Clock::now();
   const int arch = architecture(device);
   const std::string key =
       jit::digest(fmt::format("{}\n{}\n{}\n{}", jit::nvrtc_identity(), arch, kernel, unit.text()));
-  const std::lock_guard lock(mutex);
-  if (const auto it = known.find(key); it != known.end() && jit::looks_in_memory()) {
-    return it->second;
-  }
-  const jit::Cache cache = jit::Cache::of_user();
-  std::optional<std::string> entry;
-  if (jit::looks_on_disk()) entry = cache.read(key + ".gpu");
-  const bool compiled = !entry;
-  if (compiled) {
-    const jit::GpuCode code = jit::compile_for_gpu(unit.text(), kernel, arch);
-    entry = code.name + '\0' + code.image;
-    cache.keep(key + ".gpu", *entry);
-  }
-  const void* function = loaded(*entry);
-  known.insert_or_assign(key, function);
-  jit::add_spent(std::chrono::duration<double>(Clock::now() - begin).count(), compiled);
-  return function;
+  return known.get(key, !jit::looks_in_memory(), [&] {
+    const jit::Cache cache = jit::Cache::of_user();
+    const std::string name = key + ".gpu";
+    std::optional<std::string> entry;
+    if (jit::looks_on_disk()) entry = cache.read(name);
+    const bool compiled = !entry;
+    if (compiled) {
+      const jit::GpuCode code = jit::compile_for_gpu(unit.text(), kernel, arch);
+      entry = code.name + '\0' + code.image;
+      cache.keep(name, *entry);
+    }
+    const void* function = loaded(*entry);
+    jit::add_spent(std::chrono::duration<double>(Clock::now() - begin).count(), compiled);
+    return function;
+  });
 }
 
 }  // namespace gallop::cuda

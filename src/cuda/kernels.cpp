@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "gallop/error.h"
+#include "jit/library.h"
 #include "jit/rule_file.h"
 #include "optimizer/rule.h"
 
@@ -27,16 +29,6 @@ Kernels::Kernels(const Rule& rule, Mode mode, int device)
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} was built without CUDA kernels", rule.info.name));
   }
-}
-
-bool Kernels::fits_formats() const { return fits_; }
-
-const void* Kernels::compiled(const std::string& header, const std::string& kernel) {
-  const auto it = known_.find(kernel);
-  if (it != known_.end()) return it->second;
-  jit::Unit unit(jit::text_of(rule_));
-  unit.include(header);
-  return known_[kernel] = load_kernel(unit, "gallop::cuda::" + kernel, device_);
 }
 
 // As detail::has_pass, for vectors or for matrices.
@@ -62,64 +54,89 @@ bool Kernels::has_pass(int pass, unsigned present) const {
   return false;
 }
 
-const void* Kernels::update(int entry, unsigned present, Kind kind, const Formats& formats) {
-  const int variant = rule_.variant_of(present);
-  if (linked_in_) {
-    const int at = entry * (1 << rule_.optional_states) + variant;
-    return rule_.cuda->table[at * kKinds + static_cast<int>(kind)];
-  }
-  const std::string type = "gallop::rules::" + jit::text_of(rule_).type;
-  const std::string states = fmt::format("gallop::detail::variant_states<{}>({})", type, variant);
-  if (!rule_.passes.empty()) {
-    if (!has_pass(entry, present)) return nullptr;
-    return compiled("cuda/norm_between.cuh",
-                    fmt::format("norm_pass<{}, {}, {}, (gallop::cpu::Path){}>", type, entry, states,
-                                static_cast<int>(path_of(kind))));
-  }
-  std::string lie = "gallop::cuda::AnyFormats";
-  if (fits_) {
-    lie = fmt::format("gallop::cuda::FixedFormats<{}, {}", storage(formats.param),
-                      storage(formats.grad));
-    for (size_t j = 0; j < rule_.info.states.size(); ++j) lie += ", " + storage(formats.state[j]);
-    lie += ">";
-  }
-  return compiled("cuda/update_kernel.cuh",
-                  fmt::format("update<{}, {}, {}, (gallop::cuda::Kind){}, {}>", type, entry, states,
-                              static_cast<int>(kind), lie));
-}
-
-const void* Kernels::numbers(int entry) {
-  if (linked_in_) return rule_.cuda->coefs[entry];
-  const void*& at = numbers_[entry];
-  if (at != nullptr) return at;
-  return at = compiled("cuda/update_kernel.cuh", fmt::format("numbers<gallop::rules::{}, {}>",
-                                                             jit::text_of(rule_).type, entry));
-}
-
-const void* Kernels::between(int pass) {
-  if (linked_in_) return rule_.cuda->between[pass];
-  const void*& at = between_[pass];
-  if (at != nullptr) return at;
-  return at = compiled("cuda/norm_between.cuh", fmt::format("between_passes<gallop::rules::{}, {}>",
-                                                            jit::text_of(rule_).type, pass));
-}
-
-const void* Kernels::look_at_bases() {
-  if (linked_in_) return rule_.cuda->look_at_bases;
-  if (bases_ != nullptr) return bases_;
-  return bases_ = compiled("cuda/norm_between.cuh", fmt::format("look_at_bases<gallop::rules::{}>",
-                                                                jit::text_of(rule_).type));
-}
-
-const void* Kernels::last_pass() {
-  if (last_ != nullptr) return last_;
-  unsigned all = 0;
-  for (size_t j = 0; j < rule_.info.states.size(); ++j) all |= 1u << j;
+int Kernels::last_pass() const {
   for (int pass = static_cast<int>(rule_.passes.size()); pass-- > 0;) {
-    if ((rule_.passes[static_cast<size_t>(pass)].writes & kWritesParam) == 0) continue;
-    if (const void* kernel = update(pass, all, Kind::f32, {})) return last_ = kernel;
+    if ((rule_.passes[static_cast<size_t>(pass)].writes & kWritesParam) != 0) return pass;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} has no pass that writes the parameter", rule_.info.name));
+}
+
+Kernels::Name Kernels::name_of(const Wanted& w) const {
+  const std::string type = "gallop::rules::" + jit::text_of(rule_).type;
+  const std::string states =
+      fmt::format("gallop::detail::variant_states<{}>({})", type, rule_.variant_of(w.present));
+  const auto pass = [&](int number) -> Name {
+    return {"cuda/norm_between.cuh",
+            fmt::format("norm_pass<{}, {}, {}, (gallop::cpu::Path){}>", type, number, states,
+                        static_cast<int>(path_of(w.kind)))};
+  };
+  switch (w.what) {
+    case What::update:
+      if (!rule_.passes.empty()) return has_pass(w.number, w.present) ? pass(w.number) : Name{};
+      break;
+    case What::numbers:
+      return {"cuda/update_kernel.cuh", fmt::format("numbers<{}, {}>", type, w.number)};
+    case What::between:
+      return {"cuda/norm_between.cuh", fmt::format("between_passes<{}, {}>", type, w.number)};
+    case What::look_at_bases:
+      return {"cuda/norm_between.cuh", fmt::format("look_at_bases<{}>", type)};
+    case What::end:
+      return pass(last_pass());
+  }
+  std::string formats = "gallop::cuda::AnyFormats";
+  if (fits_) {
+    formats = fmt::format("gallop::cuda::FixedFormats<{}, {}", storage(w.formats.param),
+                          storage(w.formats.grad));
+    for (size_t j = 0; j < rule_.info.states.size(); ++j) {
+      formats += ", " + storage(w.formats.state[j]);
+    }
+    formats += ">";
+  }
+  return {"cuda/update_kernel.cuh",
+          fmt::format("update<{}, {}, {}, (gallop::cuda::Kind){}, {}>", type, w.number, states,
+                      static_cast<int>(w.kind), formats)};
+}
+
+const void* Kernels::linked(const Wanted& w) const {
+  const RuleKernels& all = *rule_.cuda;
+  const auto update = [&](int number) {
+    const int at = number * (1 << rule_.optional_states) + rule_.variant_of(w.present);
+    return all.table[at * kKinds + static_cast<int>(w.kind)];
+  };
+  switch (w.what) {
+    case What::update:
+      return update(w.number);
+    case What::numbers:
+      return all.coefs[w.number];
+    case What::between:
+      return all.between[w.number];
+    case What::look_at_bases:
+      return all.look_at_bases;
+    case What::end:
+      return update(last_pass());
   }
   return nullptr;
+}
+
+std::vector<const void*> Kernels::get(const std::vector<Wanted>& wanted) const {
+  std::vector<const void*> out(wanted.size(), nullptr);
+  std::vector<std::function<void()>> tasks;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (linked_in_) {
+      out[i] = linked(wanted[i]);
+      continue;
+    }
+    const Name name = name_of(wanted[i]);
+    if (name.kernel.empty()) continue;
+    tasks.emplace_back([this, name, &found = out[i]] {
+      jit::Unit unit(jit::text_of(rule_));
+      unit.include(name.header);
+      found = load_kernel(unit, "gallop::cuda::" + name.kernel, device_);
+    });
+  }
+  jit::in_parallel(tasks);
+  return out;
 }
 
 }  // namespace gallop::cuda

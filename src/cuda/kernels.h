@@ -2,8 +2,8 @@
 // The kernels of one rule on one device: linked in, or compiled when they are first asked for.
 #pragma once
 
-#include <map>
 #include <string>
+#include <vector>
 
 #include "cuda/step_data.h"
 #include "gallop/types.h"
@@ -30,26 +30,39 @@ class Kernels {
 
   bool linked_in() const { return linked_in_; }
   // Whether tensors of different formats need kernels of their own.
-  bool fits_formats() const;
-  // Of an entry, or of a pass; null: a pass with nothing to do. May compile, and throw.
-  const void* update(int entry, unsigned present, Kind kind, const Formats& formats);
-  const void* numbers(int entry);
-  const void* between(int pass);
-  const void* look_at_bases();
-  // One that writes parameters, to end a step with; there always is one.
-  const void* last_pass();
+  bool fits_formats() const { return fits_; }
+
+  enum class What {
+    update,         // by an entry, or a pass
+    numbers,        // of an entry, for mode unfused
+    between,        // what comes after a pass
+    look_at_bases,  // of a rule that has some
+    end             // a pass that writes parameters, to end a step with; there always is one
+  };
+  struct Wanted {
+    What what;
+    int number = 0;  // of the entry or pass
+    unsigned present = 0;
+    Kind kind = Kind::f32;
+    Formats formats = {};
+  };
+  // Those that are not linked in are compiled, side by side. Null: a pass with nothing to do.
+  // Throws what the compiler says.
+  std::vector<const void*> get(const std::vector<Wanted>& wanted) const;
 
  private:
-  const void* compiled(const std::string& header, const std::string& kernel);
+  // In a header, by an expression; empty: nothing to do.
+  struct Name {
+    std::string header, kernel;
+  };
+  Name name_of(const Wanted& w) const;
+  const void* linked(const Wanted& w) const;
+  int last_pass() const;
   bool has_pass(int pass, unsigned present) const;
 
   const Rule& rule_;
   bool linked_in_, fits_;
   int device_;
-  std::map<std::string, const void*> known_;
-  // Asked for in every step.
-  std::map<int, const void*> numbers_, between_;
-  const void *bases_ = nullptr, *last_ = nullptr;
 };
 
 // The kernel that an expression names in a translation unit, compiled or from the cache; what is

@@ -266,12 +266,12 @@ Index MatrixPlan::scratch_elements(const Batch& b) const {
   return planes + teams(b) * refining_work(b.view);
 }
 
-void MatrixPlan::assign(int device, const Rule& rule, Kernels& kernels, Mode mode,
+void MatrixPlan::assign(int device, const Rule& rule, const void* look_at_bases, Mode mode,
                         int multiprocessors, const std::vector<Slot>& slots) {
   device_ = device;
   multiprocessors_ = multiprocessors;
   rule_ = &rule;
-  kernels_ = &kernels;
+  look_at_bases_ = look_at_bases;
   slots_ = &slots;
   size_t first_plane = rule.info.states.size();
   planes_ = 0;
@@ -342,8 +342,8 @@ void MatrixPlan::begin(unsigned number, const NormStep& step, void* stream) {
   int* out = changes_.data() + b.first_member;
   void* arguments[] = {&s, &out};
   constexpr unsigned kFew = 64;
-  check(cudaLaunchKernel(kernels_->look_at_bases(), dim3((b.count + kFew - 1) / kFew), dim3(kFew),
-                         arguments, 0, static_cast<cudaStream_t>(stream)),
+  check(cudaLaunchKernel(look_at_bases_, dim3((b.count + kFew - 1) / kFew), dim3(kFew), arguments,
+                         0, static_cast<cudaStream_t>(stream)),
         "looking at bases");
 }
 

@@ -15,8 +15,8 @@ namespace gallop::cuda {
 class MatrixPlan {
  public:
   // Batches of all of the optimizer's matrices.
-  void assign(int device, const Rule& rule, Kernels& kernels, Mode mode, int multiprocessors,
-              const std::vector<Slot>& slots);
+  void assign(int device, const Rule& rule, const void* look_at_bases, Mode mode,
+              int multiprocessors, const std::vector<Slot>& slots);
 
   // 0: what is no matrix; then by number.
   unsigned batch(size_t slot) const { return of_slot_[slot].batch; }
@@ -50,7 +50,7 @@ class MatrixPlan {
 
   int device_ = 0, multiprocessors_ = 1;
   const Rule* rule_ = nullptr;
-  Kernels* kernels_ = nullptr;
+  const void* look_at_bases_ = nullptr;  // the rule's kernel, if it has bases
   const std::vector<Slot>* slots_ = nullptr;
   int planes_ = 0;
   std::vector<Place> of_slot_;

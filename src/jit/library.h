@@ -2,6 +2,7 @@
 // Code that was compiled at run time, in this process.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,12 @@ class Forgetting {
   int before_;
 };
 
-// What the three have to do with one another, for CPU and GPU code alike: bytes of an entry, made
-// by make() if need be.
 bool looks_in_memory();
 bool looks_on_disk();
 void add_spent(double seconds, bool compiled);
+
+// Runs tasks that get code, on as many threads as there are CPUs. What they spend, this thread has:
+// the time until the last has ended. Throws what the first of those that fail throws.
+void in_parallel(const std::vector<std::function<void()>>& tasks);
 
 }  // namespace gallop::jit

@@ -55,6 +55,11 @@ const cpu::RuleKernels& cpu_kernels(const RuleText& rule, int isa) {
       load_function(unit.text(), kernel_flags(name), "gallop_kernels"))();
 }
 
+std::shared_ptr<const RuleText> linked_in_text(const char* path, const char* folder,
+                                               const char* text) {
+  return std::make_shared<const RuleText>(rule_text(path, folder, text));
+}
+
 const RuleText& text_of(const Rule& rule) {
   if (rule.text != nullptr) return *rule.text;
   if (const RuleText* ours = built_in_rule(rule.info.name)) return *ours;

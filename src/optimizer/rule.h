@@ -11,7 +11,10 @@
 namespace gallop {
 namespace jit {
 struct RuleText;
-}
+// Of a rule that gallop_add_rule() links in.
+std::shared_ptr<const RuleText> linked_in_text(const char* path, const char* folder,
+                                               const char* text);
+}  // namespace jit
 
 inline bool is_vector(StatePer p) { return p == StatePer::row || p == StatePer::column; }
 inline bool is_square(StatePer p) { return p == StatePer::row_pair || p == StatePer::column_pair; }
