@@ -129,20 +129,22 @@ TEST(Sweep, LeavesTheEnvironmentAsItWas) {
 
 TEST(Sweep, FindsAStepSizeOffByAThousandth) {
   Rule wrong = renamed("adamw", "test_step_size");
-  wrong.reference = [](int entry, Bounded* p, Bounded g, Bounded* states, const double* coef) {
+  wrong.reference = [](Arithmetic a, int entry, Bounded* p, Bounded g, Bounded* states,
+                       const double* coef) {
     auto k = detail::narrow<rules::Adam, double>(coef);
     k.neg_step *= 1.001;
-    find_rule("adamw").reference(entry, p, g, states, &k.l2);
+    find_rule("adamw").reference(a, entry, p, g, states, &k.l2);
   };
   expect_found(wrong, "parameter[");
 }
 
 TEST(Sweep, FindsAnAverageOffByAMillionth) {
   Rule wrong = renamed("lion", "test_average");
-  wrong.reference = [](int entry, Bounded* p, Bounded g, Bounded* states, const double* coef) {
+  wrong.reference = [](Arithmetic a, int entry, Bounded* p, Bounded g, Bounded* states,
+                       const double* coef) {
     auto k = detail::narrow<rules::Lion, double>(coef);
     k.w2 *= 1 + 1e-6;
-    find_rule("lion").reference(entry, p, g, states, &k.keep);
+    find_rule("lion").reference(a, entry, p, g, states, &k.keep);
   };
   expect_found(wrong, "exp_avg[");
 }

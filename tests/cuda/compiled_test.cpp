@@ -32,6 +32,14 @@ Snapshot result(Plan plan, Mode mode) {
   return w.snapshot();
 }
 
+// Every fourth where a C++ compiler has to be run for each.
+template <class T>
+std::vector<T> some_of(const std::vector<T>& all) {
+  std::vector<T> out;
+  for (size_t i = 0; i < all.size(); i += cuda::emulated() ? 4 : 1) out.push_back(all[i]);
+  return out;
+}
+
 void expect_same(const Plan& plan, const Plan& compiled, Mode mode = Mode::compiled) {
   EXPECT_EQ(difference(result(plan, Mode::multi), result(compiled, mode)), "")
       << plan.variant.name << " " << to_string(plan.formats) << " " << to_string(mode);
@@ -40,7 +48,7 @@ void expect_same(const Plan& plan, const Plan& compiled, Mode mode = Mode::compi
 TEST_F(CompiledOnGpu, EveryRuleGivesTheBitsOfMulti) {
   const std::vector<Formats> all = formats();
   size_t turn = 0;
-  for (const Variant& v : variants()) {
+  for (const Variant& v : some_of(variants())) {
     for (const Formats& f : {kF32, all[turn++ * 7 % all.size()]}) {
       expect_same(on_gpu(v, f), on_gpu(v, f));
     }
@@ -48,7 +56,7 @@ TEST_F(CompiledOnGpu, EveryRuleGivesTheBitsOfMulti) {
 }
 
 TEST_F(CompiledOnGpu, EveryFormatGivesTheBitsOfMulti) {
-  for (const Formats& f : formats()) {
+  for (const Formats& f : some_of(formats())) {
     Plan plan = on_gpu(plain("adamw"), f);
     plan.options.clip_value = 0.05;
     plan.options.seed = 5;

@@ -88,6 +88,7 @@ TEST(Cache, TheLongestUnusedMakeRoom) {
 TEST(Cache, ForgottenTemporariesAreRemoved) {
   const test::Folder folder;
   const Cache cache(folder / "c", kPlenty);
+  cache.keep("first", "bytes");
   for (const char* name : {"x.tmp.1.1", "y.tmp.2.1"}) {
     std::ofstream((folder / "c/") + name) << "half";
   }
