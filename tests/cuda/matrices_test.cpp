@@ -25,7 +25,7 @@ struct Wide {
       params.push_back(std::make_unique<Buffer>(type, n, false, device));
       grads.push_back(std::make_unique<Buffer>(type, n, false, device));
       params.back()->fill_normal(seed, size);
-      list.push_back({"p" + std::to_string(seed), shape, params.back()->data(),
+      list.push_back({std::string("p").append(std::to_string(seed)), shape, params.back()->data(),
                       grads.back()->data(), type, type, role_of(shape)});
     }
     GroupOptions group;

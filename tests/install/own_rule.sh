@@ -3,13 +3,15 @@
 # own_rule.sh BUILD [CXX]
 #
 # Installs the gallop in the folder BUILD, builds examples/own_rule against what was installed and
-# nothing else, and lets the result list, check and time its rule.
+# nothing else, and lets the result list, check and time its rule; then the same rule from a file.
 set -eu
 build=$1
 cxx=${2:-c++}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+GALLOP_CACHE=$work/cache
+export GALLOP_CACHE
 
 fail() {
   echo "own_rule.sh: $1" >&2
@@ -50,7 +52,21 @@ expect '^cautious_lion +baseline +pass ' \
 if grep -q ' fail ' "$work/log"; then fail "the check fails"; fi
 expect '^cautious_lion +multi ' "$program" bench step --optimizer cautious_lion --size 16384 \
   --tensors 1 --time-limit 0.05 --beta1 0.95
+expect '^cautious_lion +compiled ' "$program" bench step --optimizer cautious_lion --size 16384 \
+  --tensors 1 --time-limit 0.05 --mode compiled
 if "$program" bench step --optimizer no_such_rule >"$work/log" 2>&1; then
   fail "an unknown optimizer was accepted"
 fi
-echo "own_rule.sh: an installed gallop builds, checks and times a rule of its user"
+
+# The same rule from a file, by the installed program alone.
+mkdir "$work/elsewhere"
+sed 's/"cautious_lion"/"quick_lion"/' "$work/own_rule/cautious_lion.h" >"$work/elsewhere/quick_lion.h"
+cd "$work/elsewhere"
+expect '^quick_lion +baseline +pass ' "$work/prefix/bin/gallop" check --rule quick_lion.h --sizes 0,1,1003
+if [ -z "$(ls "$GALLOP_CACHE")" ]; then fail "nothing was kept in the cache"; fi
+cp -r "$source/examples/rule_file" "$work/rule_file"
+run cmake -S "$work/rule_file" -B "$work/rule_file/build" "-DCMAKE_PREFIX_PATH=$work/prefix" \
+  "-DCMAKE_CXX_COMPILER=$cxx" -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
+run cmake --build "$work/rule_file/build"
+expect '^quick_lion.h@0.001 +0\.[0-9]' "$work/rule_file/build/race" 40 lion quick_lion.h@0.001
+echo "own_rule.sh: an installed gallop builds, compiles, checks, times and races rules of its user"
