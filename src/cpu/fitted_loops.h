@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The CPU loops of one rule for tensors whose formats are known: compiled at run time, for mode
-// compiled. Elements go from memory through the formula and back in one loop; where states share
+// compiled. No call of a codec, and elements are decoded where they are used; where states share
 // scales, in blocks as elsewhere.
 #pragma once
 
@@ -61,52 +61,102 @@ GALLOP_FN void store_element(void* data, void* low, Index i, float x, Bits32 key
   }
 }
 
+// One loop that loads, computes and stores several streams of 16 bits wants more registers than
+// most instruction sets have.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr bool kManyRegisters = true;
+#else
+inline constexpr bool kManyRegisters = false;
+#endif
+
+// One stream of a block. Results that are not plain fp32 wait in a buffer and are encoded by a loop
+// of their own; with few registers, arguments are decoded into it too.
+template <Storage S>
+struct FittedStream {
+  static constexpr bool kPlain = S == Storage::f32, kDecodedFirst = !kPlain && !kManyRegisters;
+  void *data, *low;
+  Bits32 key;  // of the block's random bits
+  float* buffer;
+
+  GALLOP_FN void begin(int n) const {
+    if constexpr (kDecodedFirst) {
+      GALLOP_VECTORIZE
+      for (int i = 0; i < n; ++i) buffer[i] = load_element<S>(data, low, i);
+    }
+  }
+  GALLOP_FN float get(int i) const {
+    if constexpr (kDecodedFirst) return buffer[i];
+    return load_element<S>(data, low, i);
+  }
+  GALLOP_FN void put(int i, float x) const {
+    if constexpr (kPlain) {
+      store_element<S>(data, low, i, x, key);
+    } else {
+      buffer[i] = x;
+    }
+  }
+  GALLOP_FN void end(int n) const {
+    if constexpr (!kPlain) {
+      GALLOP_VECTORIZE
+      for (int i = 0; i < n; ++i) store_element<S>(data, low, i, buffer[i], key);
+    }
+  }
+};
+
 template <class R, int E, unsigned Present, class F, class Known>
 struct FittedLoops : Loops<R, E, Present, Known> {
   using Base = Loops<R, E, Present, Known>;
-  using Base::has, Base::kEntry, Base::kN, Base::kWrites, Base::writes;
+  using Base::has, Base::kEntry, Base::kN, Base::kWrites;
 
-  // Where a block's streams begin.
+  // A block: where its streams begin, and their buffers.
   struct Streams {
-    void *param, *low;
-    const void* grad;
+    FittedStream<F::kParam> param;
+    FittedStream<F::kGrad> grad;
     void* state[kN];
-    Bits32 param_key, state_key[kN];
+    Bits32 state_key[kN];
+    float (*buffers)[kBlock];  // by state
+
+    template <int J>
+    GALLOP_FN FittedStream<F::kStates[J]> of_state() const {
+      return {state[J], nullptr, state_key[J], buffers[J]};
+    }
   };
 
-  template <int J = 0>
-  static GALLOP_FN void load_states(const Streams& s, float (&t)[kN], Index i) {
+  // f(stream of state J, J) for those that are kept.
+  template <int J = 0, class Each>
+  static GALLOP_FN void for_states(const Streams& s, Each f) {
     if constexpr (J < kN) {
-      t[J] = 0;
-      if constexpr (has(J)) t[J] = load_element<F::kStates[J]>(s.state[J], nullptr, i);
-      load_states<J + 1>(s, t, i);
-    }
-  }
-  template <int J = 0>
-  static GALLOP_FN void store_states(const Streams& s, const float (&t)[kN], Index i) {
-    if constexpr (J < kN) {
-      if constexpr (writes(J)) {
-        store_element<F::kStates[J]>(s.state[J], nullptr, i, t[J], s.state_key[J]);
-      }
-      store_states<J + 1>(s, t, i);
+      if constexpr (has(J)) f(s.template of_state<J>(), detail::Constant<J>{});
+      for_states<J + 1>(s, f);
     }
   }
 
   template <class K>
   static GALLOP_FN void update(const Streams& s, int n, float scale, float limit, float factor,
                                const K& k) {
+    s.param.begin(n);
+    if constexpr (kEntry.grad) s.grad.begin(n);
+    for_states(
+        s, [&](auto stream, auto) __attribute__((always_inline)) { stream.begin(n); });
     GALLOP_VECTORIZE
     for (int i = 0; i < n; ++i) {
-      float t[kN];
-      load_states(s, t, i);
+      float t[kN] = {};
+      for_states(
+          s, [&](auto stream, auto j) __attribute__((always_inline)) { t[j] = stream.get(i); });
       float g = 0;
-      if constexpr (kEntry.grad) {
-        g = detail::clamped(load_element<F::kGrad>(s.grad, nullptr, i), scale, limit) * factor;
-      }
-      const float p = detail::apply<R, E>(load_element<F::kParam>(s.param, s.low, i), g, t, k);
-      if constexpr (kWrites) store_element<F::kParam>(s.param, s.low, i, p, s.param_key);
-      store_states(s, t, i);
+      if constexpr (kEntry.grad) g = detail::clamped(s.grad.get(i), scale, limit) * factor;
+      const float p = detail::apply<R, E>(s.param.get(i), g, t, k);
+      if constexpr (kWrites) s.param.put(i, p);
+      for_states(
+          s, [&](auto stream, auto j) __attribute__((always_inline)) {
+            if constexpr (Base::writes(j)) stream.put(i, t[j]);
+          });
     }
+    if constexpr (kWrites) s.param.end(n);
+    for_states(
+        s, [&](auto stream, auto j) __attribute__((always_inline)) {
+          if constexpr (Base::writes(j)) stream.end(n);
+        });
   }
 
   static GALLOP_FN char* at(const void* p, Index bytes) {
@@ -114,16 +164,17 @@ struct FittedLoops : Loops<R, E, Present, Known> {
   }
 
   static void elements(const KernelArgs& a) {
+    alignas(64) float param[kBlock], grad[kBlock], states[kN][kBlock];
     const auto k = Base::template coefs<float>(a);
     const float scale = static_cast<float>(a.grad_scale), limit = static_cast<float>(a.grad_limit),
                 factor = static_cast<float>(a.grad_factor);
     for (Index first = 0; first < a.n; first += kBlock) {
       const Bits64 index = static_cast<Bits64>(a.first_block + first / kBlock);
       Streams s;
-      s.param = at(a.param, bytes_for(F::kParam, first));
-      s.low = at(a.low, low_bytes_for(F::kParam, first));
-      s.grad = at(a.grad, bytes_for(F::kGrad, first));
-      s.param_key = block_key(a.param_key, index);
+      s.param = {at(a.param, bytes_for(F::kParam, first)),
+                 at(a.low, low_bytes_for(F::kParam, first)), block_key(a.param_key, index), param};
+      s.grad = {at(a.grad, bytes_for(F::kGrad, first)), nullptr, 0, grad};
+      s.buffers = states;
       for (int j = 0; j < kN; ++j) {
         if (!has(j)) continue;
         s.state[j] = at(a.state[j], bytes_for(F::kStates[j], first));
