@@ -13,6 +13,12 @@ GALLOP_TEST_DEVICE=cuda $bin/tests/optimizer_tests --gtest_brief=1 \
   --gtest_filter='-Allocation.*:Fork*'
 echo "== every kernel against the reference"
 $bin/gallop check --device cuda "$@"
+echo "== kernels compiled at run time"
+export GALLOP_CACHE=$bin/jit-cache
+for mode in unfused multi compiled; do
+  $bin/gallop check --device cuda --mode $mode --sizes 0,1,257,4099 --rule examples/own_rule/cautious_lion.h
+done
+$bin/gallop check --device cuda --mode compiled --sizes 257,4099 --only '^(adamw|lamb)$'
 echo "== recorded runs"
 $bin/gallop check --device cuda --golden tests/data/golden
 if command -v compute-sanitizer >/dev/null; then
@@ -23,6 +29,8 @@ if command -v compute-sanitizer >/dev/null; then
     compute-sanitizer --tool $tool --error-exitcode 1 --log-file /dev/stderr \
       $bin/gallop check --device cuda --threads 1 --sizes 4099 \
       --only '^(adamp|adafactor|lamb|muon|soap)$' >/dev/null
+    compute-sanitizer --tool $tool --error-exitcode 1 --log-file /dev/stderr \
+      $bin/gallop check --device cuda --threads 1 --sizes 257,4099 --mode compiled --only '^adamw$' >/dev/null
   done
 else
   echo "compute-sanitizer: NOT RUN, it is not on PATH"
