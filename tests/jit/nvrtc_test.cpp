@@ -37,6 +37,7 @@ jit::GpuCode compile(const jit::RuleText& text, const Rule& like, int arch) {
 
 TEST_F(Nvrtc, CompilesEveryRule) {
   for (const std::string& name : rule_names()) {
+    if (find_rule(name).from_file) continue;
     const jit::RuleText& text = *jit::built_in_rule(name);
     const jit::GpuCode code = compile(text, find_rule(name), 90);
     EXPECT_THAT(code.name, testing::HasSubstr(text.type)) << name;

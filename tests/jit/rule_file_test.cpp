@@ -277,9 +277,9 @@ TEST(RuleFile, SeveralProcessesCompileAtOnce) {
     std::filesystem::create_directory(folder / std::to_string(i));
     threads.emplace_back([&, i] {
       const std::string out = folder / fmt::format("{}/output", i);
-      const std::string command = "GALLOP_CACHE=" + (folder / "cache") +
-                                  " " GALLOP_PROGRAM " check --sizes 1003 --rule " + path + " >" +
-                                  out + " 2>&1";
+      const std::string command =
+          fmt::format("GALLOP_CACHE={} {} check --sizes 1003 --rule {} >{} 2>&1", folder / "cache",
+                      GALLOP_PROGRAM, path, out);
       ran[i].status = std::system(command.c_str());
       ran[i].output = contents(out);
     });
