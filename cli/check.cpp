@@ -39,10 +39,11 @@ void add_check(CLI::App& app, int& exit_code) {
     state->sweep.seed = state->where.seed;
     state->sweep.mode = parse_mode(state->mode);
     state->sweep.names = state->rules.names();
-    const lab::Table table = state->golden.empty()
-                                 ? check::sweep(state->sweep)
-                                 : check::replay_goldens(state->golden, state->sweep.only,
-                                                         state->where.threads, state->sweep.device);
+    const lab::Table table =
+        state->golden.empty()
+            ? check::sweep(state->sweep)
+            : check::replay_goldens(state->golden, state->sweep.only, state->where.threads,
+                                    state->sweep.device, state->sweep.mode);
     state->output.emit(table);
     const lab::Value failed = std::string("fail");
     exit_code = std::any_of(table.rows.begin(), table.rows.end(),

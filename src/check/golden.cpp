@@ -99,8 +99,8 @@ void skip_departures(const std::string& rule, const std::string& source) {
 
 class Replay {
  public:
-  Replay(const std::string& path, int threads, Device device)
-      : file_(io::SafetensorsFile::open(path)), threads_(threads), device_(device) {}
+  Replay(const std::string& path, int threads, Device device, Mode mode)
+      : file_(io::SafetensorsFile::open(path)), threads_(threads), device_(device), mode_(mode) {}
 
   std::string optimizer() const { return meta(file_, "optimizer", ""); }
 
@@ -111,6 +111,7 @@ class Replay {
     Options options;
     options.threads = threads_;
     options.device = device_;
+    options.mode = mode_;
     options.allocator = reachable_allocator(device_);
     Optimizer opt(rule, options);
     GroupOptions group;
@@ -241,6 +242,7 @@ class Replay {
   io::SafetensorsFile file_;
   int threads_;
   Device device_;
+  Mode mode_;
   int compared_ = 0;
   std::vector<Buffer> params_, grads_;
   Errors errors_;
@@ -266,7 +268,7 @@ lab::Row replay_row(Replay& replay, const std::string& file) {
 }  // namespace
 
 lab::Table replay_goldens(const std::string& dir, const std::string& only, int threads,
-                          Device device) {
+                          Device device, Mode mode) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(dir)) {
     throw Error(ErrorCode::io, fmt::format("{} is not a folder, expected recorded runs", dir));
@@ -280,7 +282,7 @@ lab::Table replay_goldens(const std::string& dir, const std::string& only, int t
   lab::Table table;
   table.title = "recorded runs of other implementations";
   for (const fs::path& path : files) {
-    Replay replay(path.string(), threads, device);
+    Replay replay(path.string(), threads, device, mode);
     if (!std::regex_search(replay.optimizer(), pattern)) continue;
     table.rows.push_back(replay_row(replay, path.filename().string()));
   }

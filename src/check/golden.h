@@ -13,6 +13,6 @@ namespace gallop::check {
 // the largest errors, the tolerance, and for skip why. `only` is a regular expression searched in
 // the optimizer that the file names.
 lab::Table replay_goldens(const std::string& dir, const std::string& only, int threads,
-                          Device device = {});
+                          Device device = {}, Mode mode = Mode::multi);
 
 }  // namespace gallop::check

@@ -15,6 +15,8 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "gallop/error.h"
 #include "jit/errors.h"
@@ -82,12 +84,28 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  out.reserve(texts.size() + 1);
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+// This process's, but in English: errors are looked for in what compilers say.
+std::vector<std::string> environment() {
+  std::vector<std::string> out;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    if (!std::string_view(*at).starts_with("LC_ALL=")) out.emplace_back(*at);
+  }
+  out.emplace_back("LC_ALL=C.UTF-8");
+  return out;
+}
+
 // Runs a program with its output in a file; its exit status.
-int run(const std::vector<std::string>& command, const std::string& output) {
-  std::vector<char*> words;
-  words.reserve(command.size() + 1);
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+int run(std::vector<std::string> command, const std::string& output) {
+  std::vector<std::string> variables = environment();
+  std::vector<char*> words = pointers(command), settings = pointers(variables);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -95,7 +113,7 @@ int run(const std::vector<std::string>& command, const std::string& output) {
                                    O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   pid_t child = 0;
-  const int error = posix_spawn(&child, words[0], &actions, nullptr, words.data(), environ);
+  const int error = posix_spawn(&child, words[0], &actions, nullptr, words.data(), settings.data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     throw Error(ErrorCode::unsupported, fmt::format("the C++ compiler {} cannot be started: {}",
@@ -138,7 +156,7 @@ std::string compile_library(const Compiler& c, const std::vector<std::string>& f
   std::vector<std::string> command = {c.path};
   command.insert(command.end(), flags.begin(), flags.end());
   command.insert(command.end(), {"-o", library, source});
-  const int status = run(command, output);
+  const int status = run(std::move(command), output);
   std::string made = contents(library);
   if (status > 0 || made.empty()) {
     std::string said = errors_in(contents(output));

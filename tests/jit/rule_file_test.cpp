@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -300,6 +301,31 @@ TEST(RuleFile, FlagsOfItsHyperParametersExist) {
   for (const char* name : {"descent", "lion", "sgd"}) EXPECT_THAT(both.output, HasSubstr(name));
   EXPECT_NE(program(folder, words + " --momentum 1.5").status, 0);
   EXPECT_NE(program(folder, words + " --amsgrad 1").status, 0);
+}
+
+// Compiled kernels replay recorded runs too, and bench rows say what compiling costs.
+TEST(RuleFile, ModeCompiledWorksWhereOthersDo) {
+  const Folder folder;
+  const Finished golden = program(
+      folder, "check --mode compiled --only '^(adamw|lion)$' --golden " GALLOP_TEST_DATA "/golden");
+  EXPECT_EQ(golden.status, 0) << golden.output;
+  EXPECT_THAT(golden.output, HasSubstr("pass"));
+  for (const char* mode : {"single", "unfused"}) {
+    const Finished check = program(
+        folder, fmt::format("check --mode {} --only '^lion$' --sizes 257 --isa baseline", mode));
+    EXPECT_EQ(check.status, 0) << check.output;
+  }
+  EXPECT_THAT(program(folder, "check --mode fused").output, HasSubstr("'fused'"));
+  const Finished bench =
+      program(folder,
+              "bench step --mode multi,compiled --tensors 1 --size 1000 --time-limit 0.01 "
+              "--format json --out " +
+                  (folder / "rows"));
+  ASSERT_EQ(bench.status, 0) << bench.output;
+  const auto rows = nlohmann::json::parse(contents(folder / "rows")).at("rows");
+  EXPECT_FALSE(rows.at(0).contains("compile_warmup_ms"));
+  EXPECT_GT(rows.at(1).at("compile_warmup_ms"), 0);
+  EXPECT_GT(rows.at(1).at("cached_warmup_ms"), 0);
 }
 
 }  // namespace
