@@ -15,5 +15,8 @@ say "gallop check --golden tests/data/golden"
 $gallop check --golden tests/data/golden
 say "gallop bench step --optimizer adamw,adan,lion --mode unfused,single,multi --tensors 32 --size 16384"
 $gallop bench step --optimizer adamw,adan,lion --mode unfused,single,multi --tensors 32 --size 16384
+say "an optimizer from a file: gallop bench step --rule examples/own_rule/cautious_lion.h --optimizer lion --mode multi,compiled"
+$gallop check --rule examples/own_rule/cautious_lion.h --sizes 0,1,255,256,257,1003
+$gallop bench step --rule examples/own_rule/cautious_lion.h --optimizer lion --mode multi,compiled --tensors 32 --size 16384
 say "gallop suite adam-grid --size 16384,262144 --tensors 1,8,32"
 $gallop suite adam-grid --size 16384,262144 --tensors 1,8,32 --time-limit 0.2
