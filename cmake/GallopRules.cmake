@@ -18,6 +18,9 @@ endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT GALLOP_EMULATED_CUDA)
   set(GALLOP_ISAS baseline avx2 avx512 CACHE INTERNAL "")
+  if(GALLOP_SANITIZE)  # the same sources a third time would find nothing new
+    set(GALLOP_ISAS baseline avx2 CACHE INTERNAL "")
+  endif()
 else()
   # AArch64's baseline has NEON and fma; beside an emulated GPU, others are of no interest.
   set(GALLOP_ISAS baseline CACHE INTERNAL "")
