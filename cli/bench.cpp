@@ -181,6 +181,10 @@ lab::Table run(const State& s) {
                 "bench step --with torch is for GPUs, expected --device cuda (on the CPU: suite "
                 "adam-grid --with torch)");
   }
+  if (s.fold && (gpu || std::find(s.modes.begin(), s.modes.end(), "compiled") == s.modes.end())) {
+    throw Error(ErrorCode::invalid_argument,
+                "--fold is for mode compiled on the CPU, expected --mode compiled --device cpu");
+  }
   lab::Table table;
   table.columns = {"optimizer",          "mode",      "shapes", "param",          "state",
                    "median_ms",          "p5_ms",     "p95_ms", "ns_per_element", "gb_per_s",

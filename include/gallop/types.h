@@ -34,6 +34,8 @@ enum class Mode {
   compiled,  // as multi, by kernels that are compiled for the formats at hand when first needed
 };
 
+constexpr bool one_by_one(Mode m) { return m == Mode::unfused || m == Mode::single; }
+
 // What a parameter is in its model, for policies that treat kinds apart.
 enum class Role { other, embedding, norm, bias, head, hidden };
 

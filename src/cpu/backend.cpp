@@ -268,7 +268,7 @@ void Backend::update_in_groups(std::span<const Job> jobs, bool zero_grad) {
 
 // Of a rule with norms: jobs that go through its stages together.
 void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad) {
-  if (mode == Mode::multi || mode == Mode::compiled) {
+  if (!one_by_one(mode)) {
     return rule_.stages != 0 ? update_with_norms(jobs, zero_grad)
                              : update_in_groups(jobs, zero_grad);
   }
@@ -284,14 +284,14 @@ void Backend::update_batch(std::span<const Job> jobs, Mode mode, bool zero_grad)
 
 void Backend::update(int entry, std::span<const Job> jobs, Mode mode, bool zero_grad) {
   if (rule_.stages != 0) {
-    return matrices_.for_batches(
-        jobs, mode == Mode::single || mode == Mode::unfused,
-        [&](std::span<const Job> batch) { update_batch(batch, mode, zero_grad); });
+    return matrices_.for_batches(jobs, one_by_one(mode), [&](std::span<const Job> batch) {
+      update_batch(batch, mode, zero_grad);
+    });
   }
   if (!rule_.passes.empty()) return update_batch(jobs, mode, zero_grad);
   backward_ = !backward_;
   const auto update = [&](const Job& job, Piece p) { update_piece(entry, job, p, zero_grad); };
-  if (mode == Mode::multi || mode == Mode::compiled) return share_out(jobs, 1, backward_, update);
+  if (!one_by_one(mode)) return share_out(jobs, 1, backward_, update);
   for (size_t i = 0; i < jobs.size(); ++i) {
     const Job& job = jobs[backward_ ? jobs.size() - 1 - i : i];
     if (mode == Mode::single) {

@@ -210,11 +210,7 @@ struct FittedTable {
       if constexpr (!detail::kHasNorms<R>) {
         at[I] = FittedLoops<R, I, kPresent, F, Known>::template kernel<P>();
       } else {
-        constexpr bool kMatrix = I % 2 == 1;
-        constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
-        if constexpr (detail::has_pass<R>(I / 2, kMatrix, kFitting)) {
-          at[I] = loop_of<NormLoops<R, I / 2, kMatrix, kFitting>, P>();
-        }
+        at[I] = pass_kernel<R, I, kPresent, P>();
       }
       fill<I + 1>();
     }

@@ -4,6 +4,7 @@
 
 #include "cpu/decoded_block.h"
 #include "cpu/kernel.h"
+#include "cpu/rule_loops.h"
 
 namespace gallop::cpu {
 namespace {  // nothing here may leave the object file: see tests/symbols
@@ -212,6 +213,18 @@ struct NormLoops {
     }
   }
 };
+
+// Of pass K / 2, for vectors and for matrices in turn; null where there is nothing to do.
+template <class R, int K, unsigned Present, Path P>
+constexpr Kernel pass_kernel() {
+  constexpr bool kMatrix = K % 2 == 1;
+  constexpr unsigned kFitting = detail::states_of_form<R>(Present, kMatrix);
+  if constexpr (detail::has_pass<R>(K / 2, kMatrix, kFitting)) {
+    return loop_of<NormLoops<R, K / 2, kMatrix, kFitting>, P>();
+  } else {
+    return nullptr;
+  }
+}
 
 }  // namespace
 }  // namespace gallop::cpu

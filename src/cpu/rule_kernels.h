@@ -18,13 +18,7 @@ constexpr Kernel kernel_at() {
   if constexpr (!detail::kHasNorms<R>) {
     return loop_of<Loops<R, kKernel, kPresent>, kPath>();
   } else {
-    constexpr bool kMatrix = kKernel % 2 == 1;
-    constexpr unsigned kFitting = detail::states_of_form<R>(kPresent, kMatrix);
-    if constexpr (!detail::has_pass<R>(kKernel / 2, kMatrix, kFitting)) {
-      return nullptr;
-    } else {
-      return loop_of<NormLoops<R, kKernel / 2, kMatrix, kFitting>, kPath>();
-    }
+    return pass_kernel<R, kKernel, kPresent, kPath>();
   }
 }
 

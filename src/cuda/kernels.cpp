@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 
 #include "gallop/error.h"
@@ -31,29 +30,6 @@ Kernels::Kernels(const Rule& rule, Mode mode, int device)
   }
 }
 
-// As detail::has_pass, for vectors or for matrices.
-bool Kernels::has_pass(int pass, unsigned present) const {
-  const Pass& p = rule_.passes[static_cast<size_t>(pass)];
-  for (const bool matrix : {false, true}) {
-    if (p.only != Only::any && (p.only == Only::matrices) != matrix) continue;
-    unsigned writes = p.writes;
-    for (size_t j = 0; j < rule_.info.states.size(); ++j) {
-      const StateInfo& s = rule_.info.states[j];
-      const bool kept = (present >> j & 1) != 0 && s.per == StatePer::element &&
-                        (matrix ? s.of_matrices : s.of_vectors);
-      if (!kept) writes &= ~(1u << j);
-    }
-    for (size_t j = rule_.info.states.size(); j < 31; ++j) writes &= ~(1u << j);
-    if (writes != 0) return true;
-    if (std::any_of(rule_.sums.begin(), rule_.sums.end(), [&](const Sum& s) {
-          return (s.passes >> pass & 1) != 0 && (matrix || s.over == Over::tensor);
-        })) {
-      return true;
-    }
-  }
-  return false;
-}
-
 int Kernels::last_pass() const {
   for (int pass = static_cast<int>(rule_.passes.size()); pass-- > 0;) {
     if ((rule_.passes[static_cast<size_t>(pass)].writes & kWritesParam) != 0) return pass;
@@ -64,8 +40,8 @@ int Kernels::last_pass() const {
 
 Kernels::Name Kernels::name_of(const Wanted& w) const {
   const std::string type = "gallop::rules::" + jit::text_of(rule_).type;
-  const std::string states =
-      fmt::format("gallop::detail::variant_states<{}>({})", type, rule_.variant_of(w.present));
+  const int variant = rule_.variant_of(w.present);
+  const std::string states = fmt::format("gallop::detail::variant_states<{}>({})", type, variant);
   const auto pass = [&](int number) -> Name {
     return {"cuda/norm_between.cuh",
             fmt::format("norm_pass<{}, {}, {}, (gallop::cpu::Path){}>", type, number, states,
@@ -73,7 +49,7 @@ Kernels::Name Kernels::name_of(const Wanted& w) const {
   };
   switch (w.what) {
     case What::update:
-      if (!rule_.passes.empty()) return has_pass(w.number, w.present) ? pass(w.number) : Name{};
+      if (!rule_.passes.empty()) return rule_.has_pass(w.number, variant) ? pass(w.number) : Name{};
       break;
     case What::numbers:
       return {"cuda/update_kernel.cuh", fmt::format("numbers<{}, {}>", type, w.number)};

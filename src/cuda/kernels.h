@@ -58,7 +58,6 @@ class Kernels {
   Name name_of(const Wanted& w) const;
   const void* linked(const Wanted& w) const;
   int last_pass() const;
-  bool has_pass(int pass, unsigned present) const;
 
   const Rule& rule_;
   bool linked_in_, fits_;

@@ -301,9 +301,8 @@ void MatrixPlan::assign(int device, const Rule& rule, const void* look_at_bases,
                             : storage == Storage::f32 ? Element::f32
                                                       : Element::bf16;
     const Index apart = t.view.batches == 1 ? aligned(t.n) : t.n;
-    const auto most = mode == Mode::multi || mode == Mode::compiled
-                          ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n))
-                          : 1;
+    const auto most =
+        !one_by_one(mode) ? static_cast<size_t>(std::max<Index>(1, kBatchElements / t.n)) : 1;
     const size_t parts = (tensors.size() + most - 1) / most;
     const size_t each = (tensors.size() + parts - 1) / parts;
     for (size_t first = 0; first < tensors.size(); first += each) {

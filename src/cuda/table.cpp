@@ -122,14 +122,13 @@ Table::Table(int device, int multiprocessors, const Rule& rule, Mode mode, bool 
   // Tensors that one kernel can update go into one launch; in mode single, each into its own.
   std::map<std::tuple<size_t, unsigned, Kind, unsigned, unsigned, Formats>, std::vector<size_t>>
       kinds;
-  const bool together = mode == Mode::multi || mode == Mode::compiled;
   for (size_t i : chosen) {
     const cpu::Tensor& t = slots[i].tensor;
     // Kernels of rules with norms are for vectors and matrices alike.
     const unsigned states = plan != nullptr ? static_cast<unsigned>(plan->variant(i)) : t.present;
     const unsigned passes = plan != nullptr ? plan->passes(i) : 0;
     const unsigned batch = matrices != nullptr ? matrices->batch(i) : 0;
-    kinds[{together ? 0 : i, states, kind_of(rule, t), passes, batch,
+    kinds[{one_by_one(mode) ? i : 0, states, kind_of(rule, t), passes, batch,
            by_format ? formats_of(t) : Formats{}}]
         .push_back(i);
   }

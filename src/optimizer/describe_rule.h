@@ -125,6 +125,11 @@ void add_norms(RuleData& rule) {
       return R::view(form);
     }
   };
+  f.has_pass = [](int pass, int variant) {
+    const unsigned present = variant_states<R>(variant);
+    return has_pass<R>(pass, false, states_of_form<R>(present, false)) ||
+           has_pass<R>(pass, true, states_of_form<R>(present, true));
+  };
   f.between = between_of<R>;
   f.reference_pass = reference_pass_of<R>;
   f.reference_between = reference_between_of<R>;

@@ -39,6 +39,8 @@ struct RuleFunctions {
                       const cpu::Array<double>* coef) = nullptr;
   // Of rules with norms: see core/norms.h.
   View (*view)(Form form, const double* hyper) = nullptr;
+  // Whether a pass has something to do, with this choice of optional states.
+  bool (*has_pass)(int pass, int variant) = nullptr;
   void (*between)(int pass, Vectors<double>& v, const double* coef) = nullptr;
   void (*reference_pass)(Arithmetic, int pass, bool matrix, Bounded* p, Bounded g, Bounded* states,
                          const double* coef, const Seen<Bounded>& x, Bounded* sums) = nullptr;

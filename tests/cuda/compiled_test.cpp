@@ -16,22 +16,6 @@ Plan on_gpu(const Variant& v, const Formats& f) {
   return plan;
 }
 
-Snapshot result(Plan plan, Mode mode) {
-  plan.options.mode = mode;
-  World w(plan);
-  for (int k = 0; k < 2; ++k) {
-    w.fill_grads(static_cast<uint64_t>(k));
-    w.optimizer.step();
-    check::wait_for(kGpu);
-    if (has_entry(w.optimizer, "hessian")) w.optimizer.run("hessian");
-    w.optimizer.eval();
-    w.optimizer.train();
-    check::wait_for(kGpu);
-  }
-  EXPECT_TRUE(w.guards_intact());
-  return w.snapshot();
-}
-
 // Every fourth where a C++ compiler has to be run for each.
 template <class T>
 std::vector<T> some_of(const std::vector<T>& all) {
@@ -41,7 +25,7 @@ std::vector<T> some_of(const std::vector<T>& all) {
 }
 
 void expect_same(const Plan& plan, const Plan& compiled, Mode mode = Mode::compiled) {
-  EXPECT_EQ(difference(result(plan, Mode::multi), result(compiled, mode)), "")
+  EXPECT_EQ(difference(after_steps(plan, Mode::multi), after_steps(compiled, mode)), "")
       << plan.variant.name << " " << to_string(plan.formats) << " " << to_string(mode);
 }
 

@@ -6,21 +6,11 @@
 namespace gallop::test {
 namespace {
 
-Snapshot result(Plan plan, Mode mode, int threads = 1) {
-  plan.options.mode = mode;
-  plan.options.threads = threads;
-  World w(plan);
-  for (int k = 0; k < 2; ++k) {
-    w.fill_grads(static_cast<uint64_t>(k));
-    w.step_all_entries();
-  }
-  EXPECT_TRUE(w.guards_intact());
-  return w.snapshot();
-}
-
 void expect_same(const Plan& plan, int threads = 1) {
-  const Snapshot expected = result(plan, Mode::multi);
-  EXPECT_EQ(difference(expected, result(plan, Mode::compiled, threads)), "")
+  const Snapshot expected = after_steps(plan, Mode::multi);
+  Plan shared_out = plan;
+  shared_out.options.threads = threads;
+  EXPECT_EQ(difference(expected, after_steps(shared_out, Mode::compiled)), "")
       << plan.variant.name << " " << to_string(plan.formats);
 }
 
@@ -89,18 +79,18 @@ TEST(Compiled, ChangedRatesAndHyperParametersAreFollowedWithoutCompiling) {
 
 TEST(Compiled, ASecondOptimizerCompilesNothing) {
   const Plan plan{plain("adan"), kF32};
-  result(plan, Mode::compiled);
+  after_steps(plan, Mode::compiled);
   const jit::Spent before = jit::spent();
-  result(plan, Mode::compiled);
+  after_steps(plan, Mode::compiled);
   EXPECT_EQ(jit::spent().compiled, before.compiled);
   {
     const jit::Forgetting memory(jit::Forgetting::memory);
-    result(plan, Mode::compiled);
+    after_steps(plan, Mode::compiled);
   }
   EXPECT_EQ(jit::spent().compiled, before.compiled);
   EXPECT_GT(jit::spent().from_cache, before.from_cache);
   const jit::Forgetting all(jit::Forgetting::everything);
-  result(plan, Mode::compiled);
+  after_steps(plan, Mode::compiled);
   EXPECT_GT(jit::spent().compiled, before.compiled);
 }
 

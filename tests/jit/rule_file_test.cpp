@@ -41,18 +41,11 @@ struct Descent {
 }  // namespace gallop::rules
 )";
 
-Snapshot after_steps(const std::string& rule, const Variant& like, const Formats& f, Mode mode) {
+Snapshot after_steps_of(const std::string& rule, const Variant& like, const Formats& f, Mode mode) {
   Plan plan{like, f};
   plan.variant.rule = rule;
-  plan.options.mode = mode;
   plan.sizes = {{0, 1, 255, 256}, {257, 1003, 5120}};
-  World w(plan);
-  for (int k = 0; k < 3; ++k) {
-    w.fill_grads(static_cast<uint64_t>(k));
-    w.step_all_entries();
-  }
-  EXPECT_TRUE(w.guards_intact());
-  return w.snapshot();
+  return after_steps(plan, mode, 3);
 }
 
 // Entries, scalars, counts by group, norms, matrices, bases.
@@ -66,9 +59,9 @@ TEST_P(SameRule, FromAFileGivesTheSameBits) {
                          Rounding::nearest};
   const Variant like = plain(rule);
   for (const Formats& f : {kF32, codes}) {
-    const Snapshot expected = after_steps(rule, like, f, Mode::multi);
+    const Snapshot expected = after_steps_of(rule, like, f, Mode::multi);
     for (const Mode mode : {Mode::unfused, Mode::single, Mode::multi, Mode::compiled}) {
-      EXPECT_EQ(difference(expected, after_steps(mine, like, f, mode)), "")
+      EXPECT_EQ(difference(expected, after_steps_of(mine, like, f, mode)), "")
           << to_string(f) << " " << to_string(mode);
     }
   }
@@ -301,6 +294,7 @@ TEST(RuleFile, FlagsOfItsHyperParametersExist) {
   for (const char* name : {"descent", "lion", "sgd"}) EXPECT_THAT(both.output, HasSubstr(name));
   EXPECT_NE(program(folder, words + " --momentum 1.5").status, 0);
   EXPECT_NE(program(folder, words + " --amsgrad 1").status, 0);
+  EXPECT_THAT(program(folder, words + " --fold").output, HasSubstr("--fold is for mode compiled"));
 }
 
 // Compiled kernels replay recorded runs too, and bench rows say what compiling costs.

@@ -279,6 +279,19 @@ class World {
   Formats formats_;
 };
 
+// Steps of a plan in a mode, by every entry of its rule.
+inline Snapshot after_steps(Plan plan, Mode mode, int steps = 2) {
+  plan.options.mode = mode;
+  World w(plan);
+  for (int k = 0; k < steps; ++k) {
+    w.fill_grads(static_cast<uint64_t>(k));
+    w.step_all_entries();
+    check::wait_for(plan.device);
+  }
+  EXPECT_TRUE(w.guards_intact());
+  return w.snapshot();
+}
+
 inline void copy_bytes(Buffer& to, const Buffer& from) {
   ASSERT_EQ(to.size(), from.size());
   if (to.size() > 0) {
