@@ -63,6 +63,7 @@ void add_info(CLI::App& app);
 void add_list(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app);
+void add_precision(CLI::App& bench);
 void add_suite(CLI::App& app);
 void add_convert(CLI::App& app);
 

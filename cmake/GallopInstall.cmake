@@ -1,7 +1,7 @@
 # gallop::gallop and gallop::cli for find_package(gallop), with what gallop_add_rule() compiles.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS gallop gallop_cli EXPORT gallopTargets)
+install(TARGETS gallop gallop_gpt gallop_cli EXPORT gallopTargets)
 install(TARGETS gallop_main)
 install(DIRECTORY include/gallop ${CMAKE_CURRENT_BINARY_DIR}/include/gallop
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -159,3 +159,23 @@ function(gallop_add_toolkits target)
   file(CONFIGURE OUTPUT generated/isa_list.gen.h CONTENT
        "#pragma once\n#define GALLOP_FOREACH_ISA(X)${list}\n#define GALLOP_FOREACH_ISA_FLAGS(X)${with_flags}\n")
 endfunction()
+
+# The engine's loops: in fp32 for every instruction set, and in fp64.
+function(gallop_add_gpt_kernels target)
+  set(dir ${CMAKE_CURRENT_BINARY_DIR}/gpt.gen)
+  foreach(isa IN LISTS GALLOP_ISAS)
+    file(CONFIGURE OUTPUT ${dir}/gpt.${isa}.cpp CONTENT
+"#define GALLOP_REAL float
+#define GALLOP_KERNELS kernels_gpt_${isa}
+#include \"gpt/cpu/kernels.inc\"
+")
+    gallop_private_source(${target} ${dir}/gpt.${isa}.cpp
+                          "${GALLOP_KERNEL_FLAGS};${GALLOP_FLAGS_${isa}}")
+  endforeach()
+  file(CONFIGURE OUTPUT ${dir}/gpt_double.cpp CONTENT
+"#define GALLOP_REAL double
+#define GALLOP_KERNELS kernels_gpt_double
+#include \"gpt/cpu/kernels.inc\"
+")
+  gallop_private_source(${target} ${dir}/gpt_double.cpp "${GALLOP_KERNEL_FLAGS}")
+endfunction()

@@ -12,6 +12,7 @@ enum class ErrorCode {
   io,                // the operating system refused to read or write
   unsupported,       // this build or machine cannot do it
   device,            // the GPU or its driver failed
+  out_of_memory,     // there is less memory than it takes
 };
 
 // Every failure of the library: one sentence that names the value and what was expected.

@@ -39,7 +39,7 @@ std::shared_ptr<float[]> touched_floats(int64_t n, int threads, float value) {
   const size_t bytes = static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(float);
   const detail::Pages pages = detail::map_pages(bytes);
   if (pages.data == nullptr) {
-    throw Error(ErrorCode::unsupported, fmt::format("no memory for {} bytes", bytes));
+    throw Error(ErrorCode::out_of_memory, fmt::format("no memory for {} bytes", bytes));
   }
   auto* data = static_cast<float*>(pages.data);
   share(n, threads, [&](int64_t first, int64_t count) {

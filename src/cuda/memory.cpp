@@ -69,7 +69,8 @@ static void check_allocated(cudaError_t status, int device, size_t bytes) {
   cudaGetLastError();
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
-  unsupported(fmt::format("no memory for {} bytes on cuda:{}, which has {} free of {}", bytes,
+  throw Error(ErrorCode::out_of_memory,
+              fmt::format("no memory for {} bytes on cuda:{}, which has {} free of {}", bytes,
                           device, free, total));
 }
 

@@ -14,7 +14,7 @@ namespace gallop {
 namespace {
 
 [[noreturn]] void out_of_memory(size_t bytes, const char* why) {
-  throw Error(ErrorCode::unsupported,
+  throw Error(ErrorCode::out_of_memory,
               fmt::format("no memory for {} bytes of optimizer state ({})", bytes, why));
 }
 

@@ -199,7 +199,7 @@ TEST(BadInput, MoreStateThanThereIsMemory) {
   Param p = param();
   p.shape = {int64_t{1} << 50};
   p.grad = nullptr;
-  expect_error(ErrorCode::unsupported, {"no memory for 90071992547", " bytes"},
+  expect_error(ErrorCode::out_of_memory, {"no memory for 90071992547", " bytes"},
                [&] { t.w.optimizer.add_group({p}, {}); });
 }
 

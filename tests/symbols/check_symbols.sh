@@ -27,16 +27,18 @@ for object in "$@"; do
   fi
   table=kernels_${rule}_$isa
   [ "$rule" = toolkit ] && table=toolkit_$isa
+  space=cpu
+  [ "$rule" = gpt ] && space=gpt3cpu
   if ! symbols=$("$nm" -P "$object"); then
     echo "$object: $nm cannot read it" >&2
     failed=1
     continue
   fi
-  printf '%s\n' "$symbols" | awk -v object="$object" -v table="_ZN6gallop3cpu${#table}${table}E" '
+  printf '%s\n' "$symbols" | awk -v object="$object" -v table="_ZN6gallop3${space}${#table}${table}E" '
     function complain(what) { print object ": " what; bad = 1 }
     $2 ~ /^[abdnrtN]$/ { next }  # local to the object
     $2 == "U" {
-      if ($1 !~ /^(memcpy|memset|memmove)$/) complain("needs " $1 " from elsewhere")
+      if ($1 !~ /^(memcpy|memset|memmove|log)$/) complain("needs " $1 " from elsewhere")
       next
     }
     $2 ~ /^[WVwvui]$/ { complain("weak symbol " $1); next }

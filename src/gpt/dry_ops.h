@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Computes nothing: for the run that finds out what memory a step needs.
+#pragma once
+
+#include "gpt/ops.h"
+
+namespace gallop::gpt {
+
+class DryOps final : public Ops {
+ public:
+  explicit DryOps(Ops& real) : real_(real) {}
+
+  void* allocate(size_t) override { return nullptr; }
+  void release(void*) noexcept override {}
+  void upload(void*, const void*, size_t) override {}
+  void download(void*, const void*, size_t) override {}
+  void zero(Tensor) override {}
+  void run(int, const std::function<void()>&) override {}
+  void mark(int) override {}
+  double between(int, int) override { return 0; }
+  void* stream() override { return nullptr; }
+  void embed(const Tokens&, Tensor, Tensor, Tensor) override {}
+  void embed_backward(const Tokens&, Tensor, Tensor, bool, Tensor, bool) override {}
+  void norm(Tensor, Tensor, Tensor, Tensor, Tensor) override {}
+  void norm_backward(const NormBackward&) override {}
+  Extent norm_scratch(int64_t rows, int64_t width) override {
+    return real_.norm_scratch(rows, width);
+  }
+  void linear(Tensor, Tensor, Tensor, Tensor, Tensor) override {}
+  void linear_backward_x(Tensor, Tensor, Tensor) override {}
+  void linear_backward_weight(Tensor, Tensor, Tensor, Tensor, bool) override {}
+  void add(Tensor, Tensor, Tensor) override {}
+  void rope(Tensor, const AttentionShape&, bool) override {}
+  void attention(Attention, const AttentionShape&, Tensor, Tensor, Tensor, Tensor) override {}
+  void attention_backward(Attention, const AttentionShape&, Tensor, Tensor, Tensor, Tensor, Tensor,
+                          Tensor) override {}
+  Extent attention_saved(Attention how, const AttentionShape& shape) override {
+    return real_.attention_saved(how, shape);
+  }
+  Extent attention_scratch(Attention how, const AttentionShape& shape, bool back) override {
+    return real_.attention_scratch(how, shape, back);
+  }
+  void activation(Tensor, Tensor) override {}
+  void activation_backward(Tensor, Tensor, Tensor) override {}
+  void cross_entropy(const Tokens&, int64_t, Tensor, Tensor, bool) override {}
+  void mean_loss(const Tokens&, Tensor, Tensor) override {}
+
+ private:
+  Ops& real_;
+};
+
+}  // namespace gallop::gpt

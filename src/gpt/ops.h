@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// What a training step is put together from, by whoever computes: the CPU in fp32 or fp64, or a
+// GPU. Nothing here waits; results are there when what was asked for before them is done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "gpt/config.h"
+#include "gpt/tensor.h"
+
+namespace gallop::data {
+struct Batch;
+}
+
+namespace gallop::gpt {
+
+// A batch where it is computed with. Rows are positions: batch x time of them.
+struct Tokens {
+  int64_t batch = 0, time = 0;
+  const int32_t* inputs = nullptr;
+  const int32_t* targets = nullptr;   // below 0: not counted
+  const int32_t* order = nullptr;     // rows by token
+  const int32_t* starts = nullptr;    // of each distinct token in `order`, and where the last ends
+  const int32_t* distinct = nullptr;  // the tokens themselves
+  const int32_t* counts = nullptr;    // how many are distinct; how many targets count
+  int64_t rows() const { return batch * time; }
+};
+
+enum class Attention { naive, fused };
+
+struct AttentionShape {
+  int64_t batch, heads, time, width;
+};
+
+// What an operation wants besides its arguments.
+struct Extent {
+  DType type = DType::f32;
+  int64_t rows = 0, columns = 0;
+};
+
+struct Ops {
+  virtual ~Ops() = default;
+
+  // ---- memory ----
+  virtual void* allocate(size_t bytes) = 0;  // zeroed; throws when there is not enough
+  virtual void release(void* memory) noexcept = 0;
+  virtual void upload(void* to, const void* from, size_t bytes) = 0;
+  virtual void download(void* to, const void* from, size_t bytes) = 0;  // waits
+  virtual void zero(Tensor t) = 0;
+
+  // ---- time ----
+  // Does the work; where it can be recorded (a CUDA graph), from the second time on by what was
+  // recorded under this number.
+  virtual void run(int program, const std::function<void()>& work) = 0;
+  virtual void mark(int moment) = 0;                // remembers when it is reached
+  virtual double between(int first, int last) = 0;  // seconds; waits
+  virtual void* stream() = 0;                       // cudaStream_t, or null
+
+  // ---- layers; gradients of parameters are written, or added when `add` is set ----
+  // x = wte[token] (+ wpe[position])
+  virtual void embed(const Tokens& on, Tensor wte, Tensor wpe, Tensor x) = 0;
+  virtual void embed_backward(const Tokens& on, Tensor dx, Tensor dwte, bool add_wte, Tensor dwpe,
+                              bool add) = 0;
+  // stats: a mean and the inverse of a deviation for each row
+  virtual void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats) = 0;
+  // dx becomes dx + what dy makes of it (without `onto`: that alone), narrow the same in its type.
+  // y is computed again where it is wanted.
+  struct NormBackward {
+    Tensor x, stats, weight, bias, dy, dx, narrow, y, dweight, dbias, scratch;
+    bool onto = true, add = false;
+  };
+  virtual void norm_backward(const NormBackward& n) = 0;
+  virtual Extent norm_scratch(int64_t rows, int64_t width) = 0;
+  // y = x weight^T + bias + plus
+  virtual void linear(Tensor x, Tensor weight, Tensor bias, Tensor plus, Tensor y) = 0;
+  virtual void linear_backward_x(Tensor dy, Tensor weight, Tensor dx) = 0;
+  virtual void linear_backward_weight(Tensor dy, Tensor x, Tensor dweight, Tensor dbias,
+                                      bool add) = 0;
+  virtual void add(Tensor x, Tensor y, Tensor sum) = 0;
+  virtual void rope(Tensor qkv, const AttentionShape& shape, bool back) = 0;
+  virtual void attention(Attention how, const AttentionShape& shape, Tensor qkv, Tensor out,
+                         Tensor saved, Tensor scratch) = 0;
+  virtual void attention_backward(Attention how, const AttentionShape& shape, Tensor qkv,
+                                  Tensor out, Tensor saved, Tensor dout, Tensor dqkv,
+                                  Tensor scratch) = 0;
+  virtual Extent attention_saved(Attention how, const AttentionShape& shape) = 0;
+  virtual Extent attention_scratch(Attention how, const AttentionShape& shape, bool back) = 0;
+  virtual void activation(Tensor f, Tensor h) = 0;
+  // f becomes its gradient; h is computed again where it is wanted.
+  virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
+  // losses[row] for rows of `logits` that begin at `first`; logits become the gradient of the mean
+  // over all targets that count if `gradient` is set.
+  virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses,
+                             bool gradient) = 0;
+  virtual void mean_loss(const Tokens& on, Tensor losses, Tensor mean) = 0;
+};
+
+// On the CPU, with T for everything.
+template <class T>
+std::unique_ptr<Ops> cpu_ops(const Config& config, int threads);
+
+}  // namespace gallop::gpt

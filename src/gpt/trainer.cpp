@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "gpt/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/loader.h"
+#include "gallop/error.h"
+#include "gallop/rules.h"
+
+namespace gallop::gpt {
+namespace {
+
+constexpr std::string_view kComputes[] = {"fp32", "tf32", "bf16", "fp16", "fp64"};
+
+bool narrow(Compute c) { return c == Compute::bf16 || c == Compute::fp16; }
+
+Precision precision_of(const TrainerOptions& o) {
+  Precision p;
+  switch (o.compute) {
+    case Compute::fp32:
+    case Compute::tf32:
+      break;
+    case Compute::fp64:
+      p.matrices = p.vectors = p.residual = p.gradients = DType::f64;
+      break;
+    case Compute::bf16:
+      p.matrices = p.gradients = DType::bf16;
+      break;
+    case Compute::fp16:
+      p.matrices = p.gradients = DType::f16;
+      break;
+  }
+  if (o.gradients) p.gradients = *o.gradients;
+  return p;
+}
+
+std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
+  if (o.device.kind == Device::Kind::cuda) {
+    throw Error(ErrorCode::unsupported, "the engine runs on the CPU, expected device cpu");
+  }
+  if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);
+  if (o.compute == Compute::fp64) return cpu_ops<double>(o.config, o.threads);
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("training in {} on the CPU, expected fp32 or fp64", to_string(o.compute)));
+}
+
+bool has_knob(const RuleInfo& rule, std::string_view name) {
+  return std::any_of(rule.knobs.begin(), rule.knobs.end(),
+                     [&](const auto& knob) { return knob.name == name; });
+}
+
+Optimizer make_optimizer(const TrainerOptions& o, Model& model) {
+  Options options;
+  options.device = o.device;
+  options.threads = o.threads;
+  options.clip_norm = o.clip_norm;
+  options.seed = o.seed;
+  if (o.compiled && o.device.kind == Device::Kind::cuda) options.mode = Mode::compiled;
+  Optimizer optimizer(o.optimizer, options);
+  // Two groups: what is decayed and what is not.
+  std::vector<Param> groups[2];
+  const bool apart = !o.decay_vectors && has_knob(optimizer.rule(), "weight_decay");
+  for (size_t i = 0; i < model.size(); ++i) {
+    const ParamSpec& spec = model.spec(i);
+    const Tensor p = model.param(i), g = model.grad(i);
+    const bool vector = !spec.matrix() || spec.part == Part::positions;
+    groups[apart && vector].push_back(
+        {spec.name, spec.shape, p.data, g.data, p.type, g.type, spec.role});
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (groups[i].empty()) continue;
+    GroupOptions group;
+    group.hyper = o.hyper;
+    if (i == 1) {
+      std::erase_if(group.hyper, [](const auto& h) { return h.first == "weight_decay"; });
+      group.hyper.emplace_back("weight_decay", 0.0);
+    }
+    group.state = o.state;
+    group.schedule = o.schedule;
+    if (narrow(o.compute)) group.rounding = o.rounding;
+    optimizer.add_group(std::move(groups[i]), group);
+  }
+  return optimizer;
+}
+
+// Moments of a step: before each batch's forward and backward, and around the optimizer.
+int before_forward(int micro) { return 2 * micro + 2; }
+int before_backward(int micro) { return 2 * micro + 3; }
+constexpr int kBeforeOptimizer = 0, kEnd = 1;
+
+}  // namespace
+
+std::string_view to_string(Compute c) { return kComputes[static_cast<int>(c)]; }
+
+Compute parse_compute(std::string_view text) {
+  for (int i = 0; i < 5; ++i) {
+    if (kComputes[i] == text) return static_cast<Compute>(i);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("precision '{}', expected fp32, tf32, bf16, fp16 or fp64", text));
+}
+
+size_t MemoryUse::total() const { return std::accumulate(std::begin(of), std::end(of), size_t{0}); }
+
+Trainer::Trainer(const TrainerOptions& options) : options_(options) {
+  if (options_.time == 0) options_.time = options_.config.context;
+  if (options_.accumulation < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("gradients of {} batches in a step, expected at least 1",
+                            options_.accumulation));
+  }
+  validate(options_.config);
+  ops_ = make_ops(options_);
+  ModelOptions m;
+  m.batch = options_.batch;
+  m.time = options_.time;
+  m.precision = precision_of(options_);
+  m.attention = options_.attention;
+  m.fused = options_.compiled;
+  m.checkpoints = options_.checkpoints;
+  m.logits_bytes = options_.logits_bytes;
+  model_ = std::make_unique<Model>(options_.config, m, *ops_);
+  model_->initialize(options_.seed);
+  if (options_.optimizer != "none") optimizer_.emplace(make_optimizer(options_, *model_));
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::record(int micro) {
+  const bool last = micro == options_.accumulation - 1;
+  ops_->run(micro, [&] {
+    const Tokens& on = model_->tokens();
+    ops_->mark(before_forward(micro));
+    model_->forward(on, micro > 0);
+    ops_->mark(before_backward(micro));
+    model_->backward(on, micro > 0);
+    if (!last) return;
+    ops_->mark(kBeforeOptimizer);
+    if (optimizer_) {
+      StepArgs args;
+      args.accumulation = static_cast<double>(options_.accumulation);
+      args.stream = ops_->stream();
+      optimizer_->step(args);
+    }
+    ops_->mark(kEnd);
+  });
+}
+
+void Trainer::step(std::span<const data::Batch> batches) {
+  if (static_cast<int64_t>(batches.size()) != options_.accumulation) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} batches for a step, expected {}",
+                                                         batches.size(), options_.accumulation));
+  }
+  losses_.clear();
+  for (size_t micro = 0; micro < batches.size(); ++micro) {
+    model_->upload(batches[micro]);
+    record(static_cast<int>(micro));
+    if (micro + 1 < batches.size()) losses_.push_back(model_->loss());
+  }
+}
+
+double Trainer::loss() {
+  double sum = model_->loss();
+  for (double l : losses_) sum += l;
+  return sum / static_cast<double>(options_.accumulation);
+}
+
+StepTimes Trainer::times() {
+  StepTimes t;
+  const int micros = static_cast<int>(options_.accumulation);
+  for (int i = 0; i < micros; ++i) {
+    t.forward += ops_->between(before_forward(i), before_backward(i));
+    t.backward += ops_->between(before_backward(i),
+                                i + 1 < micros ? before_forward(i + 1) : kBeforeOptimizer);
+  }
+  t.optimizer = ops_->between(kBeforeOptimizer, kEnd);
+  return t;
+}
+
+double Trainer::evaluate(const data::Batch& batch) {
+  model_->evaluate(model_->upload(batch));
+  return model_->loss();
+}
+
+void Trainer::parameters_changed() {
+  if (optimizer_) optimizer_->refresh_masters();
+}
+
+MemoryUse Trainer::memory() const {
+  MemoryUse use;
+  use[MemoryClass::parameters] = model_->param_bytes();
+  use[MemoryClass::gradients] = model_->grad_bytes();
+  if (optimizer_) use[MemoryClass::state] = static_cast<size_t>(optimizer_->state_bytes());
+  // The arena is one block; the class of each byte is that of the step's highest moment.
+  const Plan& plan = model_->arena().of(Model::training);
+  const auto classes = at_peak(plan);
+  for (int c = 0; c < kMemoryClasses; ++c) use.of[c] += classes[static_cast<size_t>(c)];
+  return use;
+}
+
+}  // namespace gallop::gpt

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// A model, its optimizer, and steps of both on one device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gallop/optimizer.h"
+#include "gpt/model.h"
+
+namespace gallop::gpt {
+
+// What products are computed in. fp32 and fp64 are the parameters' type too; with bf16 and fp16,
+// matrices are kept in 16 bits with what they lack beside them.
+enum class Compute { fp32, tf32, bf16, fp16, fp64 };
+std::string_view to_string(Compute);
+Compute parse_compute(std::string_view);
+
+struct TrainerOptions {
+  Config config;
+  Device device;
+  int threads = 0;
+  int64_t batch = 4, time = 0;  // time 0: the model's context
+  int64_t accumulation = 1;     // batches in a step
+
+  Compute compute = Compute::fp32;
+  // Of 16-bit matrices: master keeps fp32 beside them, remainder the missing 16 bits.
+  Rounding rounding = Rounding::master;
+  std::optional<DType> gradients;  // of matrices; default: bf16 and fp16 as they are, else fp32
+  Attention attention = Attention::fused;
+  bool compiled = true;  // fused, and on a GPU recorded once; else kernel by kernel
+  bool checkpoints = false;
+  size_t logits_bytes = ModelOptions().logits_bytes;
+
+  std::string optimizer = "adamw";  // or none
+  Hyper hyper;
+  // No weight decay for norms, biases and embeddings of positions, where the rule has it.
+  bool decay_vectors = false;
+  StatePolicy state;
+  Schedule schedule;
+  double clip_norm = 0;
+  uint64_t seed = 1;
+};
+
+struct StepTimes {  // seconds
+  double forward = 0, backward = 0, optimizer = 0;
+  double total() const { return forward + backward + optimizer; }
+};
+
+// Bytes at the highest point of a step.
+struct MemoryUse {
+  size_t of[kMemoryClasses] = {};
+  size_t& operator[](MemoryClass c) { return of[static_cast<int>(c)]; }
+  size_t operator[](MemoryClass c) const { return of[static_cast<int>(c)]; }
+  size_t total() const;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainerOptions& options);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  const TrainerOptions& options() const { return options_; }
+  Model& model() { return *model_; }
+  Optimizer* optimizer() { return optimizer_ ? &*optimizer_ : nullptr; }
+
+  // One update with the gradient of as many batches as are accumulated.
+  void step(std::span<const data::Batch> batches);
+  double loss();      // the mean over the last step's batches; waits
+  StepTimes times();  // of the last step; waits
+  double evaluate(const data::Batch& batch);
+
+  // After values of parameters were set from outside.
+  void parameters_changed();
+  MemoryUse memory() const;
+
+ private:
+  void record(int micro);
+
+  TrainerOptions options_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Model> model_;
+  std::optional<Optimizer> optimizer_;
+  std::vector<double> losses_;
+};
+
+}  // namespace gallop::gpt

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Small models of every kind, and batches for them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "data/loader.h"
+#include "gpt/model.h"
+
+namespace gallop::gpt {
+
+inline Config small(const std::string& changes = "") {
+  return parse_model("nano:layers=2:heads=3:width=12:hidden=20:vocabulary=17:context=9" + changes);
+}
+
+inline Config small_swiglu(const std::string& changes = "") {
+  return parse_model("S:layers=2:heads=3:width=12:hidden=10:vocabulary=17:context=9" + changes);
+}
+
+inline data::Batch random_batch(const Config& config, int64_t rows, int64_t time,
+                                uint64_t seed = 1) {
+  data::Batch batch;
+  for (int64_t i = 0; i < rows * time; ++i) {
+    const auto draw = [&](int64_t k) {
+      return static_cast<int32_t>(combine(seed, static_cast<Bits64>(2 * i + k)) %
+                                  static_cast<Bits64>(config.vocabulary));
+    };
+    batch.inputs.push_back(draw(0));
+    batch.targets.push_back(draw(1));
+  }
+  data::index_by_token(batch, static_cast<int>(config.vocabulary));
+  return batch;
+}
+
+inline Precision all(DType type) { return {type, type, type, type}; }
+
+// A model on the CPU with values that are far from special: norms not 1, biases not 0.
+template <class T>
+struct OnCpu {
+  std::unique_ptr<Ops> ops;
+  Model model;
+
+  OnCpu(const Config& config, ModelOptions options, int threads = 2)
+      : ops(cpu_ops<T>(config, threads)), model(config, with(options), *ops) {
+    for (size_t i = 0; i < model.size(); ++i) {
+      const size_t n = static_cast<size_t>(model.param(i).elements());
+      std::vector<double> values(n);
+      for (size_t j = 0; j < n; ++j) {
+        const double uniform = static_cast<double>(combine(i + 1, j) >> 11) * 0x1p-53;
+        values[j] = (uniform - 0.5) * 0.6 + (model.spec(i).init == Init::ones ? 1 : 0);
+      }
+      model.set_values(i, values);
+    }
+  }
+
+  double step(const data::Batch& batch, bool add = false) {
+    const Tokens& on = model.upload(batch);
+    model.forward(on, add);
+    model.backward(on, add);
+    return model.loss();
+  }
+
+ private:
+  static ModelOptions with(ModelOptions options) {
+    options.precision = all(sizeof(T) == 8 ? DType::f64 : DType::f32);
+    return options;
+  }
+};
+
+inline ModelOptions shape(int64_t batch, int64_t time) {
+  ModelOptions o;
+  o.batch = batch, o.time = time;
+  return o;
+}
+
+}  // namespace gallop::gpt
