@@ -74,6 +74,19 @@ void check_lt(cublasStatus_t status, const char* doing) {
               fmt::format("{}: cuBLASLt failed with status {}", doing, static_cast<int>(status)));
 }
 
+cudaDataType type_of(Element e) {
+  switch (e) {
+    case Element::bf16:
+      return CUDA_R_16BF;
+    case Element::f16:
+      return CUDA_R_16F;
+    case Element::f64:
+      return CUDA_R_64F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
 struct Way {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -109,11 +122,12 @@ void Matmul::prepare(const Product& p) {
   if (impl_->ways.contains(p)) return;
   const Library& lt = library();
   const bool wide = p.element == Element::f64;
-  const cudaDataType type = wide                        ? CUDA_R_64F
-                            : p.element == Element::f32 ? CUDA_R_32F
-                                                        : CUDA_R_16BF;
+  const cudaDataType type = type_of(p.element), result_type = p.wide ? CUDA_R_32F : type;
   Way way;
-  check_lt(lt.MatmulDescCreate(&way.desc, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+  check_lt(lt.MatmulDescCreate(&way.desc,
+                               wide                         ? CUBLAS_COMPUTE_64F
+                               : p.element == Element::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                            : CUBLAS_COMPUTE_32F,
                                wide ? CUDA_R_64F : CUDA_R_32F),
            "describing a product");
   const auto op = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
@@ -128,9 +142,15 @@ void Matmul::prepare(const Product& p) {
         lt.MatrixLayoutSetAttribute(of, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
         "describing a matrix");
   };
-  const auto layout = [&](cublasLtMatrixLayout_t& to, long long rows, long long columns,
-                          long long ld, long long stride) {
-    check_lt(lt.MatrixLayoutCreate(&to, type, static_cast<uint64_t>(rows),
+  if (p.bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    check_lt(lt.MatmulDescSetAttribute(way.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                       sizeof epilogue),
+             "describing a product");
+  }
+  const auto layout = [&](cublasLtMatrixLayout_t& to, cudaDataType of, long long rows,
+                          long long columns, long long ld, long long stride) {
+    check_lt(lt.MatrixLayoutCreate(&to, of, static_cast<uint64_t>(rows),
                                    static_cast<uint64_t>(columns), ld),
              "describing a matrix");
     const int64_t apart = stride;
@@ -139,9 +159,9 @@ void Matmul::prepare(const Product& p) {
                                          sizeof apart),
              "describing a matrix");
   };
-  layout(way.a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.ld_a, p.stride_a);
-  layout(way.b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ld_b, p.stride_b);
-  layout(way.c, p.m, p.n, p.ld_c, p.stride_c);
+  layout(way.a, type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.ld_a, p.stride_a);
+  layout(way.b, type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ld_b, p.stride_b);
+  layout(way.c, result_type, p.m, p.n, p.ld_c, p.stride_c);
   cublasLtMatmulPreference_t preference = nullptr;
   check_lt(lt.MatmulPreferenceCreate(&preference), "asking how to multiply");
   check_lt(lt.MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -149,7 +169,10 @@ void Matmul::prepare(const Product& p) {
            "asking how to multiply");
   // Matrices of a batch, and what is somewhere in a tensor, may begin at any element.
   const auto alignment = [&](cublasLtMatmulPreferenceAttributes_t which, long long stride) {
-    const size_t width = wide ? 8 : p.element == Element::f32 ? 4 : 2;
+    const bool of_result = which == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES ||
+                           which == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
+    const cudaDataType of = of_result ? result_type : type;
+    const size_t width = of == CUDA_R_64F ? 8 : of == CUDA_R_32F ? 4 : 2;
     uint32_t bytes = 256;
     while (bytes > width && static_cast<size_t>(stride) * width % bytes != 0) bytes /= 2;
     if (!p.aligned) bytes = static_cast<uint32_t>(width);
@@ -178,9 +201,14 @@ void Matmul::prepare(const Product& p) {
 }
 
 void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,
-                 const void* c, void* d, void* stream) {
+                 const void* c, void* d, void* stream, const void* bias) {
   prepare(p);
   const Way& way = impl_->ways.at(p);
+  if (p.bias) {
+    check_lt(library().MatmulDescSetAttribute(way.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                              sizeof bias),
+             "multiplying matrices");
+  }
   const float narrow_alpha = static_cast<float>(alpha), narrow_beta = static_cast<float>(beta);
   const bool wide = p.element == Element::f64;
   const void* by = wide ? static_cast<const void*>(&alpha) : &narrow_alpha;

@@ -7,7 +7,7 @@
 
 namespace gallop::cuda {
 
-enum class Element { bf16, f32, f64 };  // bf16 is added up in fp32
+enum class Element { bf16, f16, f32, tf32, f64 };  // below fp32, sums are in fp32 all the same
 
 // Column-major, as cuBLASLt has them: D = alpha op(A) op(B) + beta C, m x n with k terms each, for
 // `count` matrices that lie a stride apart. C and D have the same layout.
@@ -19,6 +19,8 @@ struct Product {
   int count;
   Element element;
   bool aligned = true;  // the first matrix of each to 256 bytes
+  bool wide = false;    // C and D in fp32, whatever A and B are
+  bool bias = false;    // a number for each row of D is added, in D's type
   auto operator<=>(const Product&) const = default;
 };
 
@@ -32,7 +34,7 @@ class Matmul {
   // Chooses how it is done; before that, it cannot be captured.
   void prepare(const Product& p);
   void run(const Product& p, double alpha, const void* a, const void* b, double beta, const void* c,
-           void* d, void* stream);
+           void* d, void* stream, const void* bias = nullptr);
 
  private:
   struct Impl;

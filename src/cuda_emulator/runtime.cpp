@@ -160,6 +160,11 @@ cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  if (capturing()) return cudaErrorStreamCaptureUnsupported;
+  return *memory = std::malloc(bytes), cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(device().mutex);
   *free = kMemory - device().used;
@@ -226,6 +231,9 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
   return *event = new EmulatedEvent{}, cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return put_on(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   return event->at = std::chrono::steady_clock::now(), cudaSuccess;
 }

@@ -12,6 +12,7 @@ class DryOps final : public Ops {
 
   void* allocate(size_t) override { return nullptr; }
   void release(void*) noexcept override {}
+  size_t free_memory() override { return 0; }
   void upload(void*, const void*, size_t) override {}
   void download(void*, const void*, size_t) override {}
   void zero(Tensor) override {}
@@ -34,11 +35,12 @@ class DryOps final : public Ops {
   void attention(Attention, const AttentionShape&, Tensor, Tensor, Tensor, Tensor) override {}
   void attention_backward(Attention, const AttentionShape&, Tensor, Tensor, Tensor, Tensor, Tensor,
                           Tensor) override {}
-  Extent attention_saved(Attention how, const AttentionShape& shape) override {
-    return real_.attention_saved(how, shape);
+  Extent attention_saved(Attention how, const AttentionShape& shape, DType type) override {
+    return real_.attention_saved(how, shape, type);
   }
-  Extent attention_scratch(Attention how, const AttentionShape& shape, bool back) override {
-    return real_.attention_scratch(how, shape, back);
+  Extent attention_scratch(Attention how, const AttentionShape& shape, DType type,
+                           bool back) override {
+    return real_.attention_scratch(how, shape, type, back);
   }
   void activation(Tensor, Tensor) override {}
   void activation_backward(Tensor, Tensor, Tensor) override {}

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -45,26 +46,53 @@ std::vector<ParamSpec> layout(const Config& c) {
   return all;
 }
 
-std::vector<float> initial_values(const ParamSpec& spec, const Config& config, uint64_t seed) {
-  const size_t n = static_cast<size_t>(spec.elements());
-  if (spec.init == Init::zeros) return std::vector<float>(n, 0.0f);
-  if (spec.init == Init::ones) return std::vector<float>(n, 1.0f);
-  double scale = 0.02;  // GPT-2's
-  if (spec.init == Init::small_normal) {
-    scale /= std::sqrt(2 * static_cast<double>(config.layers));
+namespace {
+
+// Where a normal distribution has (i + 1/2) / kSteps of itself below, by halving.
+constexpr int kStepBits = 12, kSteps = 1 << kStepBits;
+
+struct Quantiles {
+  float at[kSteps + 1];
+
+  Quantiles() {
+    for (int i = 0; i <= kSteps; ++i) {
+      // The ends, at infinity, are cut off where a step's middle would be.
+      const double share =
+          std::clamp(static_cast<double>(i) / kSteps, 0.25 / kSteps, 1 - 0.25 / kSteps);
+      double low = -10, high = 10;
+      for (int k = 0; k < 60; ++k) {
+        const double middle = (low + high) / 2;
+        const double below = std::erfc(-middle / std::numbers::sqrt2) / 2;
+        (below < share ? low : high) = middle;
+      }
+      at[i] = static_cast<float>(low);
+    }
   }
-  Bits64 key = seed;
-  for (char letter : spec.name) key = combine(key, static_cast<unsigned char>(letter));
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; i += 2) {  // two at a time, by Box and Muller
-    const double u = static_cast<double>((combine(key, i) >> 11) + 1) * 0x1p-53;
-    const double v = static_cast<double>(combine(key, i + 1) >> 11) * 0x1p-53;
-    const double radius = scale * std::sqrt(-2 * std::log(u));
-    const double angle = 2 * std::numbers::pi * v;
-    values[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < n) values[i + 1] = static_cast<float>(radius * std::sin(angle));
+};
+
+}  // namespace
+
+InitialValues::InitialValues(const ParamSpec& spec, const Config& config, uint64_t seed)
+    : init_(spec.init), scale_(0.02f), key_(seed) {  // GPT-2's
+  if (init_ == Init::small_normal) scale_ /= std::sqrt(2 * static_cast<float>(config.layers));
+  for (char letter : spec.name) key_ = combine(key_, static_cast<unsigned char>(letter));
+}
+
+void InitialValues::write(int64_t first, std::span<float> out) const {
+  if (init_ == Init::zeros || init_ == Init::ones) {
+    return std::fill(out.begin(), out.end(), init_ == Init::ones ? 1.0f : 0.0f);
   }
-  return values;
+  static const Quantiles quantiles;
+  constexpr int kRest = 32 - kStepBits;
+  for (size_t i = 0; i < out.size(); ++i) {
+    // One number for two elements; between quantiles, a straight line.
+    const Bits64 index = static_cast<Bits64>(first) + i;
+    const Bits32 bits = static_cast<Bits32>(combine(key_, index / 2) >> (index % 2 * 32));
+    const Bits32 step = bits >> kRest;
+    const float part = static_cast<float>(bits << kStepBits >> kStepBits) * (1.0f / (1u << kRest));
+    const float low = quantiles.at[step], high = quantiles.at[step + 1];
+    out[i] = scale_ * (low + part * (high - low));
+  }
 }
 
 }  // namespace gallop::gpt

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,17 @@ struct ParamSpec {
 // In the order in which forward reads them.
 std::vector<ParamSpec> layout(const Config& config);
 
-// A parameter's first values, the same on every device: element i of a function of (seed, name, i).
-std::vector<float> initial_values(const ParamSpec& spec, const Config& config, uint64_t seed);
+// A parameter's first values, the same on every device: each a function of (seed, name, its index).
+class InitialValues {
+ public:
+  InitialValues(const ParamSpec& spec, const Config& config, uint64_t seed);
+  // Those from `first` on.
+  void write(int64_t first, std::span<float> out) const;
+
+ private:
+  Init init_;
+  float scale_;
+  uint64_t key_;
+};
 
 }  // namespace gallop::gpt

@@ -7,6 +7,7 @@
 #include <cassert>
 
 #include "core/convert.h"
+#include "cpu/thread_pool.h"
 #include "data/loader.h"
 #include "gallop/error.h"
 #include "gpt/dry_ops.h"
@@ -17,6 +18,15 @@ namespace {
 constexpr size_t kAlignment = 256;
 
 size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+template <class F>
+void in_parallel(size_t n, F f) {
+  auto work = [&](int i, int count) {
+    const size_t at = static_cast<size_t>(i), of = static_cast<size_t>(count);
+    f(n * at / of, n * (at + 1) / of);
+  };
+  gallop::cpu::ThreadPool::instance().run(n < 65536 ? 1 : gallop::cpu::default_threads(), work);
+}
 
 }  // namespace
 
@@ -59,27 +69,55 @@ void Model::allocate() {
     return static_cast<std::byte*>(memory_.back());
   };
   const Precision& precision = options_.precision;
-  const auto lay_out = [&](std::vector<Tensor>& tensors, DType matrices, size_t& bytes) {
+  // A product adds its bias in the type of its result.
+  const auto bias_type = [&](const ParamSpec& s) {
+    const bool to_residual = s.part == Part::out_bias || s.part == Part::proj_bias;
+    return to_residual ? precision.residual : precision.matrices;
+  };
+  const auto lay_out = [&](std::vector<Tensor>& tensors, bool gradients, size_t& bytes) {
     for (const ParamSpec& s : specs_) {
-      const DType type = s.matrix() ? matrices : precision.vectors;
+      const DType type = s.matrix() ? gradients ? precision.gradients : precision.matrices
+                         : s.role == Role::bias && !gradients ? bias_type(s)
+                                                              : precision.vectors;
       tensors.push_back(s.matrix() ? Tensor{nullptr, type, s.shape[0], s.shape[1]}
                                    : Tensor{nullptr, type, 1, s.shape[0]});
       bytes += rounded(tensors.back().bytes());
     }
+  };
+  lay_out(params_, false, param_bytes_);
+  lay_out(grads_, true, grad_bytes_);
+  plan();
+  require_memory();
+  const auto put = [&](std::vector<Tensor>& tensors, size_t bytes) {
     std::byte* at = get(bytes);
     for (Tensor& t : tensors) {
       t.data = at;
       at += rounded(t.bytes());
     }
   };
-  lay_out(params_, precision.matrices, param_bytes_);
-  lay_out(grads_, precision.gradients, grad_bytes_);
+  put(params_, param_bytes_);
+  put(grads_, grad_bytes_);
   const size_t n = static_cast<size_t>(rows());
   batch_memory_ = reinterpret_cast<int32_t*>(get((5 * n + 3) * sizeof(int32_t)));
   losses_ = {get(n * size_of(precision.vectors)), precision.vectors, rows(), 1};
   loss_ = {get(size_of(precision.vectors)), precision.vectors, 1, 1};
-  plan();
   arena_.set_memory(get(arena_.bytes()));
+}
+
+// What does not fit is told apart before any of it is taken.
+void Model::require_memory() const {
+  const size_t free = real_.free_memory(), needed = param_bytes_ + grad_bytes_ + arena_.bytes();
+  if (needed <= free) return;
+  const auto gb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  const auto of = at_peak(arena_.of(training));
+  const auto at = [&](MemoryClass c) { return gb(of[static_cast<size_t>(c)]); };
+  throw Error(ErrorCode::out_of_memory,
+              fmt::format("a training step needs {:.2f} GiB without the optimizer's state, {:.2f} "
+                          "more than are free: parameters {:.2f}, gradients {:.2f}, activations "
+                          "{:.2f}, logits {:.2f}, workspace {:.2f}",
+                          gb(needed), gb(needed - free), gb(param_bytes_), gb(grad_bytes_),
+                          at(MemoryClass::activations), at(MemoryClass::logits),
+                          at(MemoryClass::workspace)));
 }
 
 void Model::plan() {
@@ -105,33 +143,49 @@ Tensor Model::find(const std::vector<Tensor>& in, Part part, int64_t layer) cons
 }
 
 void Model::initialize(uint64_t seed) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::vector<float> piece(static_cast<size_t>(kPiece));
   for (size_t i = 0; i < specs_.size(); ++i) {
-    const std::vector<float> values = initial_values(specs_[i], config_, seed);
-    set_values(i, std::vector<double>(values.begin(), values.end()));
+    const InitialValues values(specs_[i], config_, seed);
+    const int64_t n = specs_[i].elements();
+    for (int64_t first = 0; first < n; first += kPiece) {
+      const std::span<float> some(piece.data(), static_cast<size_t>(std::min(kPiece, n - first)));
+      in_parallel(some.size(), [&](size_t begin, size_t end) {
+        values.write(first + static_cast<int64_t>(begin), some.subspan(begin, end - begin));
+      });
+      put<float>(params_[i], first, some);
+    }
   }
 }
 
 void Model::set_values(size_t i, std::span<const double> values) {
-  const Tensor t = params_[i];
-  if (static_cast<int64_t>(values.size()) != t.elements()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{} values for {}, expected {}", values.size(), specs_[i].name, t.elements()));
+  if (static_cast<int64_t>(values.size()) != params_[i].elements()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} values for {}, expected {}", values.size(), specs_[i].name,
+                            params_[i].elements()));
   }
-  const auto put = [&](auto convert) {
-    std::vector<decltype(convert(0.0))> raw(values.size());
-    std::transform(values.begin(), values.end(), raw.begin(), convert);
-    real_.upload(t.data, raw.data(), t.bytes());
+  put<double>(params_[i], 0, values);
+}
+
+template <class T>
+void Model::put(Tensor t, int64_t first, std::span<const T> values) {
+  void* to = static_cast<std::byte*>(t.data) + static_cast<size_t>(first) * size_of(t.type);
+  const auto as = [&](auto convert) {
+    std::vector<decltype(convert(T{}))> raw(values.size());
+    in_parallel(values.size(), [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) raw[i] = convert(values[i]);
+    });
+    real_.upload(to, raw.data(), raw.size() * sizeof raw[0]);
   };
   switch (t.type) {
     case DType::f32:
-      return put([](double x) { return static_cast<float>(x); });
+      return as([](T x) { return static_cast<float>(x); });
     case DType::f64:
-      return put([](double x) { return x; });
+      return as([](T x) { return static_cast<double>(x); });
     case DType::bf16:
-      return put([](double x) { return to_bf16_nearest(static_cast<float>(x)); });
+      return as([](T x) { return to_bf16_nearest(static_cast<float>(x)); });
     case DType::f16:
-      return put([](double x) { return to_f16_nearest(static_cast<float>(x)); });
+      return as([](T x) { return to_f16_nearest(static_cast<float>(x)); });
   }
 }
 

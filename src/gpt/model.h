@@ -109,8 +109,11 @@ class Model {
   void weight_gradient(Tensor dy, Tensor x, Part weight, Part bias, int64_t layer, bool add);
   Tensor pass(const Tokens& on);  // all blocks, keeping nothing
   std::vector<double> read(Tensor t) const;
+  template <class T>
+  void put(Tensor t, int64_t first, std::span<const T> values);
   void allocate();
   void plan();
+  void require_memory() const;
 
   Config config_;
   ModelOptions options_;

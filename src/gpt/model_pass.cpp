@@ -43,7 +43,7 @@ Tensor Model::take(std::string_view name, MemoryClass cls, int64_t layer, Extent
 
 void Model::linear_onto(Tensor x, Part w, Part b, int64_t layer, Tensor plus, Tensor y) {
   if (options_.fused) return ops_->linear(x, weight(w, layer), weight(b, layer), plus, y);
-  Tensor product = take("sum", layer, options_.precision.matrices, y.columns);
+  Tensor product = take("sum", layer, options_.precision.residual, y.columns);
   ops_->linear(x, weight(w, layer), weight(b, layer), {}, product);
   ops_->add(plus, product, y);
   arena_.give(product);
@@ -72,9 +72,9 @@ Tensor Model::block_forward(int64_t l, Saved& s, bool keep, bool whole) {
   if (config_.positions == Positions::rope) ops_->rope(s.qkv, shape, false);
   s.attended = take("attention", l, p.matrices, width);
   s.attention = take("attention, saved", MemoryClass::activations, l,
-                     ops_->attention_saved(options_.attention, shape));
+                     ops_->attention_saved(options_.attention, shape, p.matrices));
   Tensor scratch = take("attention, scratch", MemoryClass::workspace, l,
-                        ops_->attention_scratch(options_.attention, shape, false));
+                        ops_->attention_scratch(options_.attention, shape, p.matrices, false));
   ops_->attention(options_.attention, shape, s.qkv, s.attended, s.attention, scratch);
   arena_.give(scratch);
   if (!keep) {
@@ -149,7 +149,7 @@ void Model::attention_backward(int64_t l, Saved& s, bool add) {
   weight_gradient(narrow_, s.attended, Part::out, Part::out_bias, l, add);
   Tensor dqkv = take("qkv gradient", l, p.matrices, 3 * config_.width);
   Tensor scratch = take("attention, scratch", MemoryClass::workspace, l,
-                        ops_->attention_scratch(options_.attention, shape, true));
+                        ops_->attention_scratch(options_.attention, shape, p.matrices, true));
   ops_->attention_backward(options_.attention, shape, s.qkv, s.attended, s.attention, dattended,
                            dqkv, scratch);
   for (Tensor* t : {&scratch, &dattended, &s.qkv, &s.attended, &s.attention}) arena_.give(*t);

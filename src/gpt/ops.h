@@ -3,10 +3,12 @@
 // GPU. Nothing here waits; results are there when what was asked for before them is done.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "gpt/config.h"
 #include "gpt/tensor.h"
@@ -47,6 +49,7 @@ struct Ops {
   // ---- memory ----
   virtual void* allocate(size_t bytes) = 0;  // zeroed; throws when there is not enough
   virtual void release(void* memory) noexcept = 0;
+  virtual size_t free_memory() = 0;  // bytes
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;  // waits
   virtual void zero(Tensor t) = 0;
@@ -86,8 +89,9 @@ struct Ops {
   virtual void attention_backward(Attention how, const AttentionShape& shape, Tensor qkv,
                                   Tensor out, Tensor saved, Tensor dout, Tensor dqkv,
                                   Tensor scratch) = 0;
-  virtual Extent attention_saved(Attention how, const AttentionShape& shape) = 0;
-  virtual Extent attention_scratch(Attention how, const AttentionShape& shape, bool back) = 0;
+  virtual Extent attention_saved(Attention how, const AttentionShape& shape, DType type) = 0;
+  virtual Extent attention_scratch(Attention how, const AttentionShape& shape, DType type,
+                                   bool back) = 0;
   virtual void activation(Tensor f, Tensor h) = 0;
   // f becomes its gradient; h is computed again where it is wanted.
   virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
@@ -98,8 +102,32 @@ struct Ops {
   virtual void mean_loss(const Tokens& on, Tensor losses, Tensor mean) = 0;
 };
 
+// Of rope, [context, width of a head]: cos and sin of each pair's angle.
+template <class T>
+std::vector<T> rope_turns(const Config& config) {
+  const int64_t width = config.head_width();
+  std::vector<T> turns(static_cast<size_t>(config.context * width));
+  for (int64_t t = 0; t < config.context; ++t) {
+    for (int64_t i = 0; i < width; i += 2) {
+      const double angle = static_cast<double>(t) *
+                           std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(width));
+      turns[static_cast<size_t>(t * width + i)] = static_cast<T>(std::cos(angle));
+      turns[static_cast<size_t>(t * width + i + 1)] = static_cast<T>(std::sin(angle));
+    }
+  }
+  return turns;
+}
+
 // On the CPU, with T for everything.
 template <class T>
 std::unique_ptr<Ops> cpu_ops(const Config& config, int threads);
+
+struct GpuOptions {
+  int device = 0;
+  bool tf32 = false;          // products of fp32 numbers in 19 bits of them
+  bool graphs = true;         // what is run twice is recorded
+  bool deterministic = true;  // the same bits every time, in more workspace
+};
+std::unique_ptr<Ops> gpu_ops(const Config& config, const GpuOptions& options);
 
 }  // namespace gallop::gpt

@@ -39,7 +39,16 @@ Precision precision_of(const TrainerOptions& o) {
 
 std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
   if (o.device.kind == Device::Kind::cuda) {
-    throw Error(ErrorCode::unsupported, "the engine runs on the CPU, expected device cpu");
+    if (o.compute == Compute::fp64) {
+      throw Error(ErrorCode::unsupported,
+                  "training in fp64 on a GPU, expected fp32, tf32, bf16 or fp16");
+    }
+    GpuOptions gpu;
+    gpu.device = o.device.index;
+    gpu.tf32 = o.compute == Compute::tf32;
+    gpu.graphs = o.compiled;
+    gpu.deterministic = o.deterministic;
+    return gpu_ops(o.config, gpu);
   }
   if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);
   if (o.compute == Compute::fp64) return cpu_ops<double>(o.config, o.threads);
@@ -188,6 +197,20 @@ double Trainer::evaluate(const data::Batch& batch) {
 
 void Trainer::parameters_changed() {
   if (optimizer_) optimizer_->refresh_masters();
+}
+
+std::vector<std::byte> Trainer::download(const Tensor& tensor) const {
+  std::vector<std::byte> bytes(tensor.bytes());
+  ops_->download(bytes.data(), tensor.data, bytes.size());
+  return bytes;
+}
+
+void Trainer::upload(const Tensor& tensor, std::span<const std::byte> bytes) {
+  if (bytes.size() != tensor.bytes()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} bytes for a tensor, expected {}", bytes.size(), tensor.bytes()));
+  }
+  ops_->upload(tensor.data, bytes.data(), bytes.size());
 }
 
 MemoryUse Trainer::memory() const {

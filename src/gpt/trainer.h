@@ -33,7 +33,8 @@ struct TrainerOptions {
   Rounding rounding = Rounding::master;
   std::optional<DType> gradients;  // of matrices; default: bf16 and fp16 as they are, else fp32
   Attention attention = Attention::fused;
-  bool compiled = true;  // fused, and on a GPU recorded once; else kernel by kernel
+  bool compiled = true;       // fused, and on a GPU recorded once; else kernel by kernel
+  bool deterministic = true;  // on a GPU: the same bits every time, in more workspace
   bool checkpoints = false;
   size_t logits_bytes = ModelOptions().logits_bytes;
 
@@ -79,6 +80,9 @@ class Trainer {
 
   // After values of parameters were set from outside.
   void parameters_changed();
+  // Memory on the device as it is, of parameters and what optimizers keep beside them; both wait.
+  std::vector<std::byte> download(const Tensor& tensor) const;
+  void upload(const Tensor& tensor, std::span<const std::byte> bytes);
   MemoryUse memory() const;
 
  private:

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "blas/blas.h"
@@ -53,18 +55,7 @@ class CpuOps final : public Ops {
         threads_(threads > 0 ? threads : gallop::cpu::default_threads()),
         kernels_(kernels<T>()),
         attention_{kernels_, threads_} {
-    if (config.positions != Positions::rope) return;
-    const int64_t width = config.head_width();
-    turns_.resize(static_cast<size_t>(config.context * width));
-    for (int64_t t = 0; t < config.context; ++t) {
-      for (int64_t i = 0; i < width; i += 2) {
-        const double angle =
-            static_cast<double>(t) *
-            std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(width));
-        turns_[static_cast<size_t>(t * width + i)] = static_cast<T>(std::cos(angle));
-        turns_[static_cast<size_t>(t * width + i + 1)] = static_cast<T>(std::sin(angle));
-      }
-    }
+    if (config.positions == Positions::rope) turns_ = rope_turns<T>(config);
   }
 
   // ---- memory ----
@@ -83,6 +74,15 @@ class CpuOps final : public Ops {
     if (at == pages_.end()) return;
     detail::unmap(*at);
     pages_.erase(at);
+  }
+  // What the system can give without taking it from others, or all where it does not say.
+  size_t free_memory() override {
+    std::ifstream file("/proc/meminfo");
+    std::string name;
+    for (size_t kib = 0; file >> name >> kib; file.ignore(256, '\n')) {
+      if (name == "MemAvailable:") return kib << 10;
+    }
+    return SIZE_MAX;
   }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
@@ -226,10 +226,10 @@ class CpuOps final : public Ops {
                           Tensor saved, Tensor dout, Tensor dqkv, Tensor scratch) override {
     attention_.backward(how, s, qkv, out, saved, dout, dqkv, scratch);
   }
-  Extent attention_saved(Attention how, const AttentionShape& s) override {
+  Extent attention_saved(Attention how, const AttentionShape& s, DType) override {
     return attention_.saved(how, s);
   }
-  Extent attention_scratch(Attention how, const AttentionShape& s, bool back) override {
+  Extent attention_scratch(Attention how, const AttentionShape& s, DType, bool back) override {
     return attention_.scratch(how, s, back);
   }
 

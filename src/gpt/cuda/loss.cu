@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include <math.h>
+
+#include "cuda/runtime.h"
+#include "gpt/cuda/element.cuh"
+#include "gpt/cuda/kernels.h"
+
+namespace gallop::gpt::cuda {
+namespace {
+
+using gallop::cuda::check;
+using gallop::cuda::launch;
+
+constexpr int kThreads = 512;
+
+// A block takes a row: the largest logit and the sum of exponentials as it reads, both together,
+// then the gradient.
+template <class E, int V>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_kernel(Tokens on, int64_t first, E* logits, float* losses, int64_t width,
+                         bool gradient, const float* scale) {
+  __shared__ float room[2][kThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  logits += row * width;
+  const int32_t target = on.targets[first + row];
+  if (target < 0) {
+    if (threadIdx.x == 0) losses[row] = 0;
+    const float nothing[V] = {};
+    for (int64_t c = threadIdx.x * V; gradient && c < width; c += kThreads * V) {
+      write<V>(nothing, logits + c);
+    }
+    return;
+  }
+  float most = -INFINITY, sum = 0;
+  for (int64_t c = threadIdx.x * V; c < width; c += kThreads * V) {
+    float x[V];
+    read<V>(logits + c, x);
+    float here = x[0];
+#pragma unroll
+    for (int j = 1; j < V; ++j) here = x[j] > here ? x[j] : here;
+    if (here > most) {
+      sum *= expf(most - here);
+      most = here;
+    }
+#pragma unroll
+    for (int j = 0; j < V; ++j) sum += expf(x[j] - most);
+  }
+  const float all = block_max<kThreads>(most, room[0]);
+  sum = block_sum<kThreads>(most > -INFINITY ? sum * expf(most - all) : sum, room[1]);
+  const float wanted = value(logits[target]);
+  __syncthreads();  // everybody has read the target
+  if (threadIdx.x == 0) losses[row] = logf(sum) + all - wanted;
+  if (!gradient) return;
+  const int32_t counted = on.counts[1];
+  const float factor =
+      (scale != nullptr ? *scale : 1.0f) / static_cast<float>(counted > 0 ? counted : 1);
+  const float by = factor / sum;
+  for (int64_t c = threadIdx.x * V; c < width; c += kThreads * V) {
+    float x[V];
+    read<V>(logits + c, x);
+#pragma unroll
+    for (int j = 0; j < V; ++j) x[j] = expf(x[j] - all) * by - (c + j == target ? factor : 0.0f);
+    write<V>(x, logits + c);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    mean_loss_kernel(const float* losses, int64_t rows, const int32_t* counts, float* mean) {
+  __shared__ float room[kThreads / kWarp];
+  float sum = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += kThreads) sum += losses[r];
+  sum = block_sum<kThreads>(sum, room);
+  if (threadIdx.x == 0) *mean = sum / static_cast<float>(counts[1] > 0 ? counts[1] : 1);
+}
+
+}  // namespace
+
+void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
+                   const float* scale, void* stream) {
+  with_element(logits.type, [&]<class E>(E e) {
+    const auto go = [&]<int V>() {
+      check(launch(cross_entropy_kernel<E, V>, dim3(static_cast<unsigned>(logits.rows)),
+                   dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(),
+                   logits.columns, gradient, scale),
+            "a loss");
+    };
+    static_cast<void>(e);
+    if (logits.columns % 8 == 0) {
+      go.template operator()<8>();
+    } else {
+      go.template operator()<1>();
+    }
+  });
+}
+
+void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream) {
+  check(launch(mean_loss_kernel, dim3(1), dim3(kThreads), stream, losses.as<const float>(),
+               losses.rows, on.counts, mean.as<float>()),
+        "the mean loss");
+}
+
+}  // namespace gallop::gpt::cuda

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "cuda/runtime.h"
+#include "gpt/cuda/element.cuh"
+#include "gpt/cuda/kernels.h"
+
+namespace gallop::gpt::cuda {
+namespace {
+
+using gallop::cuda::check;
+using gallop::cuda::launch;
+
+constexpr int kThreads = 128;
+constexpr int64_t kWidest = 6144;
+
+// A thread holds R packs of V columns: pack i begins at column (i x threads + thread) x V.
+template <int V>
+__device__ __forceinline__ int64_t column(int i) {
+  return (static_cast<int64_t>(i) * kThreads + threadIdx.x) * V;
+}
+
+template <class X, class Y, int V, int R>
+__global__ void __launch_bounds__(kThreads)
+    norm_kernel(const X* x, const float* weight, const float* bias, Y* y, float* stats,
+                int64_t width, bool rms, float epsilon) {
+  __shared__ float room[2][kThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  x += row * width;
+  y += row * width;
+  float held[R][V];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    if (column<V>(i) >= width) continue;
+    read<V>(x + column<V>(i), held[i]);
+#pragma unroll
+    for (int j = 0; j < V; ++j) sum += held[i][j];
+  }
+  const float mean = rms ? 0.0f : block_sum<kThreads>(sum, room[0]) / static_cast<float>(width);
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    if (column<V>(i) >= width) continue;
+#pragma unroll
+    for (int j = 0; j < V; ++j) squares += (held[i][j] - mean) * (held[i][j] - mean);
+  }
+  const float variance = block_sum<kThreads>(squares, room[1]) / static_cast<float>(width);
+  const float inverse = 1.0f / gallop::sqrt(variance + epsilon);
+  if (threadIdx.x == 0) {
+    stats[2 * row] = mean;
+    stats[2 * row + 1] = inverse;
+  }
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const int64_t c = column<V>(i);
+    if (c >= width) continue;
+    float w[V], b[V] = {}, out[V];
+    read<V>(weight + c, w);
+    if (bias != nullptr) read<V>(bias + c, b);
+#pragma unroll
+    for (int j = 0; j < V; ++j) out[j] = (held[i][j] - mean) * inverse * w[j] + b[j];
+    write<V>(out, y + c);
+  }
+}
+
+struct Backward {
+  const void *x, *dy;
+  void *dx, *narrow, *y;
+  const float *stats, *weight, *bias;
+  float* parts;  // of dweight, [blocks, width], then of dbias
+  int64_t rows, width;
+  bool rms, onto;
+};
+
+// A block takes rows that lie a grid apart, and adds up what they give to each column.
+template <class X, class Y, int V, int R>
+__global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
+  __shared__ float room[2][2][kThreads / kWarp];
+  const float share = 1.0f / static_cast<float>(b.width);
+  float dweight[R][V] = {}, dbias[R][V] = {};
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < b.rows; row += gridDim.x, turn ^= 1) {
+    const X* x = static_cast<const X*>(b.x) + row * b.width;
+    const Y* dy = static_cast<const Y*>(b.dy) + row * b.width;
+    const float mean = b.stats[2 * row], inverse = b.stats[2 * row + 1];
+    float normal[R][V], d[R][V];
+    float plain = 0, along = 0;
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int64_t c = column<V>(i);
+      if (c >= b.width) continue;
+      float w[V];
+      read<V>(x + c, normal[i]);
+      read<V>(dy + c, d[i]);
+      read<V>(b.weight + c, w);
+#pragma unroll
+      for (int j = 0; j < V; ++j) {
+        normal[i][j] = (normal[i][j] - mean) * inverse;
+        dweight[i][j] += d[i][j] * normal[i][j];
+        dbias[i][j] += d[i][j];
+        d[i][j] *= w[j];
+        plain += d[i][j];
+        along += d[i][j] * normal[i][j];
+      }
+    }
+    plain = b.rms ? 0.0f : share * block_sum<kThreads>(plain, room[turn][0]);
+    along = share * block_sum<kThreads>(along, room[turn][1]);
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int64_t c = column<V>(i), at = row * b.width + c;
+      if (c >= b.width) continue;
+      float out[V], y[V], w[V], bias[V] = {};
+      if (b.onto) read<V>(static_cast<const X*>(b.dx) + at, out);
+      read<V>(b.weight + c, w);
+      if (b.bias != nullptr) read<V>(b.bias + c, bias);
+#pragma unroll
+      for (int j = 0; j < V; ++j) {
+        const float g = inverse * (d[i][j] - plain - normal[i][j] * along);
+        out[j] = b.onto ? out[j] + g : g;
+        y[j] = normal[i][j] * w[j] + bias[j];
+      }
+      write<V>(out, static_cast<X*>(b.dx) + at);
+      if (b.narrow != nullptr) write<V>(out, static_cast<Y*>(b.narrow) + at);
+      if (b.y != nullptr) write<V>(y, static_cast<Y*>(b.y) + at);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const int64_t c = column<V>(i);
+    if (c >= b.width) continue;
+    float* to = b.parts + blockIdx.x * b.width + c;
+    write<V>(dweight[i], to);
+    if (b.bias != nullptr) write<V>(dbias[i], to + gridDim.x * b.width);
+  }
+}
+
+// Sums of the blocks' parts, column by column: a warp's lanes are neighbouring columns, its
+// block's warps take turns.
+__global__ void __launch_bounds__(kThreads)
+    parts_kernel(const float* parts, int64_t blocks, int64_t width, float* dweight, float* dbias,
+                 bool add) {
+  __shared__ float sums[kThreads / kWarp][kWarp];
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  float sum = 0;
+  const float* from = parts + blockIdx.y * blocks * width;
+  if (c < width) {
+    for (int64_t i = warp; i < blocks; i += kThreads / kWarp) sum += from[i * width + c];
+  }
+  sums[warp][threadIdx.x % kWarp] = sum;
+  __syncthreads();
+  if (warp != 0 || c >= width) return;
+  sum = 0;
+  for (const auto& of : sums) sum += of[threadIdx.x];
+  float* to = blockIdx.y == 0 ? dweight : dbias;
+  to[c] = add ? to[c] + sum : sum;
+}
+
+constexpr int64_t kMostBlocks = 264;
+
+int64_t blocks_for(int64_t rows) { return std::min(rows, kMostBlocks); }
+
+// f.operator()<V, R>() for the packs that cover a row.
+template <class F>
+void with_packs(int64_t width, F f) {
+  if (width % 4 != 0) {
+    if (width <= 8 * kThreads) return f.template operator()<1, 8>();
+    return f.template operator()<1, 48>();
+  }
+  if (width <= 2 * 4 * kThreads) return f.template operator()<4, 2>();
+  if (width <= 3 * 4 * kThreads) return f.template operator()<4, 3>();
+  if (width <= 5 * 4 * kThreads) return f.template operator()<4, 5>();
+  return f.template operator()<4, 12>();
+}
+
+unsigned narrow_to_unsigned(int64_t n) { return static_cast<unsigned>(n); }
+
+}  // namespace
+
+int64_t widest_norm() { return kWidest; }
+
+Extent norm_scratch(int64_t rows, int64_t width) {
+  return {DType::f32, 2 * blocks_for(rows), width};
+}
+
+void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms, float epsilon,
+          void* stream) {
+  with_element(x.type, [&]<class X>(X) {
+    with_element(y.type, [&]<class Y>(Y) {
+      with_packs(x.columns, [&]<int V, int R>() {
+        check(launch(norm_kernel<X, Y, V, R>, dim3(narrow_to_unsigned(x.rows)), dim3(kThreads),
+                     stream, x.as<const X>(), weight.as<const float>(), bias.as<const float>(),
+                     y.as<Y>(), stats.as<float>(), x.columns, rms, epsilon),
+              "a norm");
+      });
+    });
+  });
+}
+
+void norm_backward(const Ops::NormBackward& n, bool rms, void* stream) {
+  const int64_t rows = n.x.rows, width = n.x.columns, blocks = blocks_for(rows);
+  const Backward b{n.x.data,
+                   n.dy.data,
+                   n.dx.data,
+                   n.narrow.data,
+                   n.y.data,
+                   n.stats.as<const float>(),
+                   n.weight.as<const float>(),
+                   n.bias.as<const float>(),
+                   n.scratch.as<float>(),
+                   rows,
+                   width,
+                   rms,
+                   n.onto};
+  with_element(n.x.type, [&]<class X>(X) {
+    with_element(n.dy.type, [&]<class Y>(Y) {
+      with_packs(width, [&]<int V, int R>() {
+        check(launch(backward_kernel<X, Y, V, R>, dim3(narrow_to_unsigned(blocks)), dim3(kThreads),
+                     stream, b),
+              "a norm's gradient");
+      });
+    });
+  });
+  const dim3 grid(narrow_to_unsigned((width + kWarp - 1) / kWarp), n.dbias ? 2u : 1u);
+  check(launch(parts_kernel, grid, dim3(kThreads), stream, n.scratch.as<const float>(), blocks,
+               width, n.dweight.as<float>(), n.dbias.as<float>(), n.add),
+        "a norm's gradient");
+}
+
+}  // namespace gallop::gpt::cuda

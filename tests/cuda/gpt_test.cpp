@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// The engine on a GPU against the one on the CPU in double.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../gpt/fixture.h"
+#include "cuda/gpu.h"
+#include "gallop/error.h"
+#include "gpt/trainer.h"
+
+namespace gallop::gpt {
+namespace {
+
+struct Case {
+  std::string model;
+  DType type;
+  Attention attention = Attention::fused;
+  double bound = 0;  // of each gradient's relative error, by norm
+};
+
+class OnGpu {
+ public:
+  OnGpu(const Config& config, ModelOptions options, DType type, DType gradients)
+      : ops_(gpu_ops(config, {})), model_(config, with(options, type, gradients), *ops_) {}
+
+  Model& model() { return model_; }
+  Ops& ops() { return *ops_; }
+  double step(const data::Batch& batch, bool add = false) {
+    const Tokens& on = model_.upload(batch);
+    model_.forward(on, add);
+    model_.backward(on, add);
+    return model_.loss();
+  }
+
+ private:
+  static ModelOptions with(ModelOptions options, DType type, DType gradients) {
+    options.precision = {type, DType::f32, DType::f32, gradients};
+    return options;
+  }
+  std::unique_ptr<Ops> ops_;
+  Model model_;
+};
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += (a[i] - b[i]) * (a[i] - b[i]);
+    length += b[i] * b[i];
+  }
+  return std::sqrt(apart) / (std::sqrt(length) + 1e-30);
+}
+
+void expect_near(Model& gpu, Model& wide, double bound) {
+  for (size_t i = 0; i < gpu.size(); ++i) {
+    EXPECT_LE(distance(gpu.grad_values(i), wide.grad_values(i)), bound) << gpu.spec(i).name;
+  }
+}
+
+// The same values in both, as the GPU's types hold them.
+void copy_values(Model& from, Model& to) {
+  for (size_t i = 0; i < from.size(); ++i) to.set_values(i, from.values(i));
+}
+
+constexpr char kGpt2[] = "nano:layers=2:heads=3:width=24:hidden=40:vocabulary=17:context=9";
+constexpr char kSwiglu[] = "S:layers=2:heads=2:width=32:hidden=24:vocabulary=24:context=9";
+constexpr char kOdd[] = "nano:layers=1:heads=3:width=15:hidden=21:vocabulary=13:context=37";
+constexpr char kWide[] = "S:layers=1:heads=1:width=104:hidden=56:vocabulary=19:context=70";
+
+class GptOnGpu : public test::GpuTest, public testing::WithParamInterface<Case> {};
+
+TEST_P(GptOnGpu, HasTheGradientsOfDouble) {
+  const Case& c = GetParam();
+  const Config config = parse_model(c.model);
+  ModelOptions options = shape(2, config.context);
+  options.attention = c.attention;
+  const data::Batch batch = random_batch(config, 2, config.context);
+  OnCpu<double> wide(config, options);
+  for (bool fused : {true, false}) {
+    for (bool checkpoints : {false, true}) {
+      options.fused = fused;
+      options.checkpoints = checkpoints;
+      options.logits_bytes = checkpoints ? 1000 : size_t{1} << 20;
+      OnGpu gpu(config, options, c.type, checkpoints ? DType::f32 : c.type);
+      copy_values(wide.model, gpu.model());
+      copy_values(gpu.model(), wide.model);
+      const double expected = wide.step(batch);
+      EXPECT_NEAR(gpu.step(batch), expected, c.bound);
+      expect_near(gpu.model(), wide.model, c.bound);
+      // Once more on top: twice as much.
+      gpu.step(batch, true);
+      wide.step(batch, true);
+      expect_near(gpu.model(), wide.model, c.bound);
+      wide.step(batch);
+      gpu.model().evaluate(gpu.model().upload(batch));
+      EXPECT_NEAR(gpu.model().loss(), expected, c.bound);
+    }
+  }
+}
+
+// fp32's bounds are rounding times the depth of the model; the others' that of their type.
+INSTANTIATE_TEST_SUITE_P(Cases, GptOnGpu,
+                         testing::Values(Case{kGpt2, DType::f32, Attention::fused, 2e-5},
+                                         Case{kGpt2, DType::f32, Attention::naive, 2e-5},
+                                         Case{kSwiglu, DType::f32, Attention::fused, 2e-5},
+                                         Case{kOdd, DType::f32, Attention::fused, 2e-5},
+                                         Case{kOdd, DType::f32, Attention::naive, 2e-5},
+                                         Case{kWide, DType::f32, Attention::fused, 2e-5},
+                                         Case{kGpt2, DType::bf16, Attention::fused, 4e-2},
+                                         Case{kSwiglu, DType::bf16, Attention::fused, 4e-2},
+                                         Case{kOdd, DType::bf16, Attention::naive, 4e-2},
+                                         Case{kSwiglu, DType::f16, Attention::fused, 6e-3},
+                                         Case{kSwiglu, DType::f16, Attention::naive, 6e-3}));
+
+class GptTrainer : public test::GpuTest {
+ protected:
+  static TrainerOptions options(Compute compute, bool compiled) {
+    TrainerOptions o;
+    o.config = parse_model(kSwiglu);
+    o.device = {Device::Kind::cuda, 0};
+    o.batch = 2;
+    o.compute = compute;
+    o.compiled = compiled;
+    o.hyper = {{"lr", 1e-2}};
+    o.clip_norm = 1;
+    return o;
+  }
+  static std::vector<double> train(Trainer& trainer, int steps) {
+    std::vector<double> losses;
+    for (int i = 0; i < steps; ++i) {
+      const data::Batch batch = random_batch(trainer.options().config, 2, trainer.options().time,
+                                             static_cast<uint64_t>(i));
+      trainer.step({&batch, 1});
+      losses.push_back(trainer.loss());
+      EXPECT_GE(trainer.times().forward, 0);
+      EXPECT_GE(trainer.times().backward, 0);
+      EXPECT_GE(trainer.times().optimizer, 0);
+    }
+    return losses;
+  }
+};
+
+TEST_F(GptTrainer, InAGraphGivesTheBitsOfTheFirstSteps) {
+  for (Compute compute : {Compute::fp32, Compute::bf16}) {
+    Trainer graph(options(compute, true));
+    TrainerOptions o = options(compute, true);
+    Trainer again(o);
+    EXPECT_EQ(train(graph, 5), train(again, 5));
+    for (size_t i = 0; i < graph.model().size(); ++i) {
+      EXPECT_EQ(graph.model().values(i), again.model().values(i));
+    }
+  }
+}
+
+TEST_F(GptTrainer, FollowsTheCpu) {
+  TrainerOptions cpu = options(Compute::fp32, true);
+  cpu.device = {};
+  Trainer expected(cpu), narrow(options(Compute::bf16, true)), eager(options(Compute::fp32, false)),
+      compiled(options(Compute::fp32, true));
+  const std::vector<double> losses = train(expected, 6);
+  const std::vector<double> in_fp32 = train(compiled, 6), kernel_by_kernel = train(eager, 6),
+                            in_bf16 = train(narrow, 6);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(in_fp32[i], losses[i], 1e-4);
+    EXPECT_NEAR(kernel_by_kernel[i], losses[i], 1e-4);
+    EXPECT_NEAR(in_bf16[i], losses[i], 3e-2);
+  }
+}
+
+TEST_F(GptTrainer, SaysWhatDoesNotFit) {
+  TrainerOptions o = options(Compute::fp32, true);
+  o.batch = int64_t{1} << 24;
+  o.attention = Attention::naive;
+  try {
+    Trainer trainer(o);
+    FAIL() << "nothing was refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(e.what(), testing::HasSubstr("more than are free: parameters 0.00"));
+  }
+}
+
+}  // namespace
+}  // namespace gallop::gpt
