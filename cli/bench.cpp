@@ -296,6 +296,7 @@ void add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Time things, against the machine's own ceiling");
   bench->require_subcommand(1);
   add_step(*bench);
+  add_train_bench(*bench);
   add_precision(*bench);
 }
 

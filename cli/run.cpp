@@ -24,6 +24,7 @@ int run_cli(int argc, char** argv) {
     cli::add_bench(app);
     cli::add_suite(app);
     cli::add_convert(app);
+    cli::add_train(app, exit_code);
     if (argc == 1) {
       fmt::print("{}", app.help());
       return 2;

@@ -105,6 +105,8 @@ void add_suite(CLI::App& app) {
   suite->require_subcommand(1);
   add_adam_grid(*suite);
   add_adan_gpt2(*suite);
+  add_cs336(*suite);
+  add_adamw_8bit(*suite);
 }
 
 }  // namespace gallop::cli

@@ -5,9 +5,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <map>
+#include <sstream>
+#include <vector>
 
 #include "cuda/memory.h"
+#include "cuda/runtime.h"
 #include "gallop/error.h"
 
 namespace gallop::cuda {
@@ -22,6 +27,7 @@ constexpr int32_t kAskedFor = 12;
 struct Library {
   GALLOP_LT(Create);
   GALLOP_LT(Destroy);
+  GALLOP_LT(GetVersion);
   GALLOP_LT(Matmul);
   GALLOP_LT(MatmulDescCreate);
   GALLOP_LT(MatmulDescDestroy);
@@ -48,6 +54,7 @@ struct Library {
     };
     load(Create, "cublasLtCreate");
     load(Destroy, "cublasLtDestroy");
+    load(GetVersion, "cublasLtGetVersion");
     load(Matmul, "cublasLtMatmul");
     load(MatmulDescCreate, "cublasLtMatmulDescCreate");
     load(MatmulDescDestroy, "cublasLtMatmulDescDestroy");
@@ -91,20 +98,106 @@ struct Way {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algo{};
+  std::vector<cublasLtMatmulAlgo_t> others;  // to be tried before the first run
+};
+
+std::string describe(const Product& p) {
+  return fmt::format("{}x{}x{}{}{}:{},{},{}:{},{},{}:{}:{}{}{}{}", p.m, p.n, p.k,
+                     p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.ld_a, p.ld_b, p.ld_c,
+                     p.stride_a, p.stride_b, p.stride_c, p.count, static_cast<int>(p.element),
+                     p.aligned ? 'a' : 'u', p.wide ? 'w' : 'n', p.bias ? 'b' : '-');
+}
+
+std::string to_hex(const cublasLtMatmulAlgo_t& algo) {
+  std::string text;
+  for (uint64_t part : algo.data) text += fmt::format("{:016x}", part);
+  return text;
+}
+
+cublasLtMatmulAlgo_t from_hex(const std::string& text) {
+  cublasLtMatmulAlgo_t algo{};
+  constexpr size_t kDigits = 16, kParts = std::size(decltype(algo.data){});
+  for (size_t i = 0; i < kParts; ++i) {
+    const char* first = text.data() + i * kDigits;
+    if (text.size() == kParts * kDigits &&
+        std::from_chars(first, first + kDigits, algo.data[i], 16).ptr == first + kDigits) {
+      continue;
+    }
+    throw Error(ErrorCode::invalid_file,
+                fmt::format("'{}' is no way to multiply, expected {} hexadecimal digits", text,
+                            kParts * kDigits));
+  }
+  return algo;
+}
+
+struct Operands {
+  double alpha, beta;
+  const void *a, *b, *c, *bias;
+  void* d;
 };
 
 }  // namespace
 
 struct Matmul::Impl {
   int device;
+  bool tune;
   cublasLtHandle_t handle = nullptr;
-  void* workspace = nullptr;
+  std::map<void*, void*> workspaces;  // by stream: what runs side by side must not share one
   std::map<Product, Way> ways;
+  std::map<std::string, std::string> known;  // from another process: product, way
+
+  void* workspace(void* stream) {
+    void*& memory = workspaces[stream];
+    if (memory == nullptr) memory = allocate(device, kWorkspace);
+    return memory;
+  }
+
+  void go(const Product& p, const Way& way, const cublasLtMatmulAlgo_t& algo, const Operands& x,
+          void* stream) {
+    const float alpha = static_cast<float>(x.alpha), beta = static_cast<float>(x.beta);
+    const bool wide = p.element == Element::f64;
+    const void* by = wide ? static_cast<const void*>(&x.alpha) : &alpha;
+    const void* plus = wide ? static_cast<const void*>(&x.beta) : &beta;
+    check_lt(
+        library().Matmul(handle, way.desc, by, x.a, way.a, x.b, way.b, plus, x.c, way.c, x.d, way.c,
+                         &algo, workspace(stream), kWorkspace, static_cast<cudaStream_t>(stream)),
+        "multiplying matrices");
+  }
+
+  // The result goes elsewhere meanwhile: it may be added to what is there.
+  void find_fastest(const Product& p, Way& way, Operands x, void* stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status), "asking a stream");
+    if (status != cudaStreamCaptureStatusNone) return;
+    const size_t bytes = static_cast<size_t>(p.stride_c * (p.count - 1) + p.ld_c * p.n) * 8;
+    x.d = allocate(device, bytes);
+    x.c = x.d;
+    cudaEvent_t begin = nullptr, end = nullptr;
+    check(cudaEventCreate(&begin), "making an event");
+    check(cudaEventCreate(&end), "making an event");
+    float best = INFINITY;
+    for (const cublasLtMatmulAlgo_t& algo : way.others) {
+      constexpr int kRuns = 5;
+      go(p, way, algo, x, stream);
+      cudaEventRecord(begin, static_cast<cudaStream_t>(stream));
+      for (int i = 0; i < kRuns; ++i) go(p, way, algo, x, stream);
+      cudaEventRecord(end, static_cast<cudaStream_t>(stream));
+      check(cudaEventSynchronize(end), "trying a product");
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begin, end), "trying a product");
+      if (ms >= best) continue;
+      best = ms;
+      way.algo = algo;
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    release(device, x.d);
+    way.others.clear();
+  }
 };
 
-Matmul::Matmul(int device) : impl_(new Impl{device, nullptr, nullptr, {}}) {
+Matmul::Matmul(int device, bool tune) : impl_(new Impl{device, tune, nullptr, {}, {}, {}}) {
   check_lt(library().Create(&impl_->handle), "starting cuBLASLt");
-  impl_->workspace = allocate(device, kWorkspace);
 }
 
 Matmul::~Matmul() {
@@ -114,7 +207,7 @@ Matmul::~Matmul() {
     library().MatrixLayoutDestroy(way.c);
     library().MatmulDescDestroy(way.desc);
   }
-  if (impl_->workspace != nullptr) release(impl_->device, impl_->workspace);
+  for (auto& [stream, memory] : impl_->workspaces) release(impl_->device, memory);
   if (impl_->handle != nullptr) library().Destroy(impl_->handle);
 }
 
@@ -183,11 +276,13 @@ void Matmul::prepare(const Product& p) {
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.stride_b);
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.stride_c);
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.stride_c);
-  // Always the first answer, never the fastest of some tried: the same bits on every run.
-  cublasLtMatmulHeuristicResult_t result{};
+  // Unless asked to try, always the first answer: the same bits on every run.
+  constexpr int kMostTried = 16;
+  cublasLtMatmulHeuristicResult_t results[kMostTried] = {};
   int found = 0;
-  const cublasStatus_t status = lt.MatmulAlgoGetHeuristic(
-      impl_->handle, way.desc, way.a, way.b, way.c, way.c, preference, 1, &result, &found);
+  const cublasStatus_t status =
+      lt.MatmulAlgoGetHeuristic(impl_->handle, way.desc, way.a, way.b, way.c, way.c, preference,
+                                impl_->tune ? kMostTried : 1, results, &found);
   lt.MatmulPreferenceDestroy(preference);
   check_lt(status, "asking how to multiply");
   if (found == 0) {
@@ -196,27 +291,53 @@ void Matmul::prepare(const Product& p) {
         fmt::format("cuBLASLt has no product of {} x {} matrices with {} terms", p.m, p.n, p.k));
   }
   for (cublasLtMatrixLayout_t of : {way.a, way.b, way.c}) set_count(of, p.count);
-  way.algo = result.algo;
+  way.algo = results[0].algo;
+  const auto known = impl_->known.find(describe(p));
+  if (known != impl_->known.end()) {
+    way.algo = from_hex(known->second);
+  } else if (impl_->tune) {
+    for (int i = 0; i < found; ++i) way.others.push_back(results[i].algo);
+  }
   impl_->ways.emplace(p, way);
 }
 
 void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,
                  const void* c, void* d, void* stream, const void* bias) {
   prepare(p);
-  const Way& way = impl_->ways.at(p);
+  Way& way = impl_->ways.at(p);
   if (p.bias) {
     check_lt(library().MatmulDescSetAttribute(way.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                               sizeof bias),
              "multiplying matrices");
   }
-  const float narrow_alpha = static_cast<float>(alpha), narrow_beta = static_cast<float>(beta);
-  const bool wide = p.element == Element::f64;
-  const void* by = wide ? static_cast<const void*>(&alpha) : &narrow_alpha;
-  const void* plus = wide ? static_cast<const void*>(&beta) : &narrow_beta;
-  check_lt(
-      library().Matmul(impl_->handle, way.desc, by, a, way.a, b, way.b, plus, c, way.c, d, way.c,
-                       &way.algo, impl_->workspace, kWorkspace, static_cast<cudaStream_t>(stream)),
-      "multiplying matrices");
+  const Operands x{alpha, beta, a, b, c, bias, d};
+  if (!way.others.empty()) impl_->find_fastest(p, way, x, stream);
+  impl_->go(p, way, way.algo, x, stream);
+}
+
+std::string Matmul::choices() const {
+  std::string line = fmt::format("cublasLt {}", library().GetVersion());
+  for (const auto& [product, way] : impl_->ways) {
+    line += fmt::format(" {}={}", describe(product), to_hex(way.algo));
+  }
+  return line;
+}
+
+void Matmul::choose(const std::string& choices) {
+  std::istringstream in(choices);
+  std::string name, version, entry;
+  in >> name >> version;
+  if (name != "cublasLt" || version != std::to_string(library().GetVersion())) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("products were chosen for '{} {}', expected cublasLt {}", name, version,
+                            library().GetVersion()));
+  }
+  while (in >> entry) {
+    const size_t equals = entry.find('=');
+    if (equals == std::string::npos) continue;
+    from_hex(entry.substr(equals + 1));  // throws unless it is one
+    impl_->known[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
 }
 
 }  // namespace gallop::cuda

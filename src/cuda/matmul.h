@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <memory>
+#include <string>
 
 namespace gallop::cuda {
 
@@ -26,7 +27,9 @@ struct Product {
 
 class Matmul {
  public:
-  explicit Matmul(int device);
+  // With `tune`, every product is tried in several ways when it is first run, and goes the fastest
+  // from then on; else the one that cuBLASLt names first, the same in every process.
+  explicit Matmul(int device, bool tune = false);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
@@ -35,6 +38,11 @@ class Matmul {
   void prepare(const Product& p);
   void run(const Product& p, double alpha, const void* a, const void* b, double beta, const void* c,
            void* d, void* stream, const void* bias = nullptr);
+
+  // What was chosen so far, in one line; and the same ways again in another process, for products
+  // that are not prepared yet. Throws where the line is not for this library.
+  std::string choices() const;
+  void choose(const std::string& choices);
 
  private:
   struct Impl;

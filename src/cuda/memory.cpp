@@ -124,6 +124,7 @@ void synchronize(int device) {
 
 void fill_masters(int device, const void* in, float* out, int64_t n, bool bf16) {
   const DeviceScope scope(device);
+  check(cudaDeviceSynchronize(), "filling masters");  // what is read may be on its way, elsewhere
   check(launch_fill_masters(in, out, n, bf16, nullptr), "filling masters");
   check(cudaDeviceSynchronize(), "filling masters");
 }

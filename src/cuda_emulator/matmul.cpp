@@ -72,9 +72,11 @@ struct Matmul::Impl {
   std::set<Product> prepared;
 };
 
-Matmul::Matmul(int) : impl_(new Impl) {}
+Matmul::Matmul(int, bool) : impl_(new Impl) {}
 Matmul::~Matmul() = default;
 
+std::string Matmul::choices() const { return "plain"; }
+void Matmul::choose(const std::string&) {}
 void Matmul::prepare(const Product& p) { impl_->prepared.insert(p); }
 
 void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,

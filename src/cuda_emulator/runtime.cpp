@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -20,11 +21,18 @@
 struct EmulatedGraph {
   std::vector<std::function<void()>> nodes;
 };
+// A stream that waits for another one does its work as late as it may, when somebody waits for it:
+// what is overwritten too early, or freed, shows.
 struct EmulatedStream {
   EmulatedGraph* capture = nullptr;
+  EmulatedStream* behind = nullptr;  // whom it waited for
+  std::deque<std::function<void()>> waiting;
+  size_t done = 0;  // of what was ever put on it while behind
 };
 struct EmulatedEvent {
   std::chrono::steady_clock::time_point at;
+  EmulatedStream* stream = nullptr;  // it was recorded on
+  size_t position = 0;               // behind so much of its work
 };
 
 namespace gallop::emulator {
@@ -85,11 +93,26 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments,
 }  // namespace
 
 cudaError_t put_on(cudaStream_t stream, std::function<void()> work) {
+  if (stream != nullptr && stream->behind != nullptr) {
+    stream->waiting.push_back(std::move(work));
+    return cudaSuccess;
+  }
   if (stream != nullptr && stream->capture != nullptr) {
     stream->capture->nodes.push_back(std::move(work));
   } else {
     if (stream == nullptr && capturing()) return cudaErrorStreamCaptureUnsupported;
     work();
+  }
+  return cudaSuccess;
+}
+
+// Does what lies before a position of a stream that is behind, on the stream that needs it.
+static cudaError_t catch_up(EmulatedStream* stream, size_t position, EmulatedStream* on) {
+  while (stream->done < position) {
+    ++stream->done;
+    const std::function<void()> work = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    if (const cudaError_t error = put_on(on, work); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -203,7 +226,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return *stream = new EmulatedStream, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  EmulatedStream* other = event->stream;
+  if (stream == nullptr) return cudaErrorInvalidValue;
+  if (other == nullptr || other == stream) return cudaSuccess;
+  if (other->behind != nullptr) return catch_up(other, event->position, stream);
+  stream->behind = other;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr && stream->behind != nullptr) {
+    EmulatedStream* other = stream->behind;
+    if (other->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    return catch_up(stream, stream->done + stream->waiting.size(), other);
+  }
   return stream != nullptr && stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported
                                                          : cudaSuccess;
 }
@@ -234,7 +270,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSucce
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
   return put_on(stream, [event] { event->at = std::chrono::steady_clock::now(); });
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
+  if (stream != nullptr) event->position = stream->done + stream->waiting.size();
   return event->at = std::chrono::steady_clock::now(), cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }

@@ -5,6 +5,7 @@
 #include "cuda/matmul.h"
 #include "cuda/memory.h"
 #include "cuda/timing.h"
+#include "cuda/trace.h"
 #include "gallop/error.h"
 
 namespace gallop::cuda {
@@ -34,6 +35,10 @@ size_t l2_bytes(int) { absent(); }
 int64_t memory_bytes(int) { absent(); }
 std::string pci_bus_id(int) { absent(); }
 
+void start_trace() { absent(); }
+std::vector<Activity> stop_trace() { absent(); }
+int64_t trace_now() { absent(); }
+
 struct Stream::Impl {};
 Stream::Stream(int) { absent(); }
 Stream::~Stream() = default;
@@ -49,9 +54,11 @@ void Graph::launch() { absent(); }
 int Graph::nodes() const { absent(); }
 
 struct Matmul::Impl {};
-Matmul::Matmul(int) { absent(); }
+Matmul::Matmul(int, bool) { absent(); }
 Matmul::~Matmul() = default;
 void Matmul::prepare(const Product&) { absent(); }
+std::string Matmul::choices() const { absent(); }
+void Matmul::choose(const std::string&) { absent(); }
 void Matmul::run(const Product&, double, const void*, const void*, double, const void*, void*,
                  void*, const void*) {
   absent();

@@ -69,8 +69,9 @@ class Reader {
     for (const auto& [name, value] : expected) {
       const std::string& theirs = meta(kSetting + name);
       if (theirs != value) {
-        refuse(fmt::format("{} is {}, expected {} as in the run that is to go on from it", name,
-                           theirs, value));
+        throw Error(ErrorCode::invalid_file,
+                    fmt::format("{} has {} {} and this run {}, expected the same to go on from it",
+                                path_, name, theirs, value));
       }
       c.settings.emplace_back(name, theirs);
     }
@@ -95,7 +96,7 @@ class Reader {
     if (name.empty() || fs::path(name).filename() != name) {
       refuse(fmt::format("its optimizer's state is in '{}', expected the name of a file", name));
     }
-    const std::string at = (fs::path(path_).parent_path() / name).string();
+    std::string at = (fs::path(path_).parent_path() / name).string();
     if (!fs::exists(at)) {
       refuse(fmt::format("its optimizer's state is in {}, which is not there, expected both files",
                          at));

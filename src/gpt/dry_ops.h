@@ -20,6 +20,12 @@ class DryOps final : public Ops {
   void mark(int) override {}
   double between(int, int) override { return 0; }
   void* stream() override { return nullptr; }
+  void aside(const std::function<void()>& work) override { work(); }
+  bool has_aside() override { return real_.has_aside(); }
+  void mark_aside(int) override {}
+  void wait_aside(int) override {}
+  std::string algorithms() override { return {}; }
+  void set_algorithms(const std::string&) override {}
   void embed(const Tokens&, Tensor, Tensor, Tensor) override {}
   void embed_backward(const Tokens&, Tensor, Tensor, bool, Tensor, bool) override {}
   void norm(Tensor, Tensor, Tensor, Tensor, Tensor) override {}

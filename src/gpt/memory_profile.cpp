@@ -68,7 +68,9 @@ void add_step(const MemoryProfile& p, std::vector<Json>& out) {
   }
   out.push_back(slice(kStep, 1, "optimizer", end, end + 1));
   const auto instant = [&](const char* name, size_t at) {
-    Json e = event("i", kStep, 1, fmt::format("{}: {:.1f} MB", name, sum(p.moments[at]) / kMb), at);
+    Json e = event(
+        "i", kStep, 1,
+        fmt::format("{}: {:.1f} MB", name, static_cast<double>(sum(p.moments[at])) / kMb), at);
     e["s"] = "p";  // the line goes through the whole process
     e["args"] = {{"in_use_bytes", sum(p.moments[at])}, {"allocated_bytes", p.allocated()}};
     out.push_back(std::move(e));

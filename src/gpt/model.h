@@ -105,7 +105,10 @@ class Model {
   void head_backward(bool add);
   void linear_onto(Tensor x, Part weight, Part bias, int64_t layer, Tensor plus, Tensor y);
   void norm_backward(int64_t layer, Part weight, Part bias, Tensor& x, Tensor& stats, Tensor dy,
-                     bool onto, bool add);
+                     bool add);
+  void give_later(Tensor& t);  // when what was put aside in this block is done
+  void end_block(int64_t layer);
+  void wait_for_aside();
   void weight_gradient(Tensor dy, Tensor x, Part weight, Part bias, int64_t layer, bool add);
   Tensor pass(const Tokens& on);  // all blocks, keeping nothing
   std::vector<double> read(Tensor t) const;
@@ -132,6 +135,7 @@ class Model {
   // Between forward and backward.
   std::vector<Saved> saved_;
   Tensor x_, final_stats_, dlogits_, dfinal_, dx_, narrow_;
+  std::vector<Tensor> later_[2];  // in use aside: by this block, by the one before
 };
 
 }  // namespace gallop::gpt

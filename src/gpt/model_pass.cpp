@@ -50,7 +50,33 @@ void Model::linear_onto(Tensor x, Part w, Part b, int64_t layer, Tensor plus, Te
 }
 
 void Model::weight_gradient(Tensor dy, Tensor x, Part w, Part b, int64_t layer, bool add) {
-  ops_->linear_backward_weight(dy, x, gradient(w, layer), gradient(b, layer), add);
+  ops_->aside(
+      [&] { ops_->linear_backward_weight(dy, x, gradient(w, layer), gradient(b, layer), add); });
+}
+
+void Model::give_later(Tensor& t) {
+  if (!ops_->has_aside()) return arena_.give(t);
+  if (t) later_[0].push_back(t);
+  t = {};
+}
+
+// What the block before put aside has had this one's time to be done.
+void Model::end_block(int64_t layer) {
+  const int slot = static_cast<int>((layer + 2) % 2);
+  ops_->mark_aside(slot);
+  if (!later_[1].empty()) ops_->wait_aside(slot ^ 1);
+  for (Tensor& t : later_[1]) arena_.give(t);
+  later_[1] = std::move(later_[0]);
+  later_[0].clear();
+}
+
+void Model::wait_for_aside() {
+  ops_->mark_aside(0);
+  ops_->wait_aside(0);
+  for (auto& some : later_) {
+    for (Tensor& t : some) arena_.give(t);
+    some.clear();
+  }
 }
 
 Tensor Model::embed(const Tokens& on) {
@@ -108,18 +134,28 @@ Tensor Model::block_forward(int64_t l, Saved& s, bool keep, bool whole) {
   return x3;
 }
 
+// The stream's gradient goes on in a place of its own where products read it: those aside may still
+// be at the last one.
 void Model::norm_backward(int64_t layer, Part w, Part b, Tensor& x, Tensor& stats, Tensor dy,
-                          bool onto, bool add) {
+                          bool add) {
+  const Precision& p = options_.precision;
+  const bool one = p.residual == p.matrices;  // what is multiplied is the stream's gradient itself
   Tensor scratch = take("norm, scratch", MemoryClass::workspace, layer,
                         ops_->norm_scratch(rows(), config_.width));
   Ops::NormBackward n;
   n.x = x, n.stats = stats, n.weight = weight(w, layer), n.bias = weight(b, layer);
-  n.dy = dy, n.y = dy, n.dx = dx_;
-  if (narrow_.data != dx_.data) n.narrow = narrow_;
+  n.dy = dy, n.y = dy, n.plus = dx_;
+  const Tensor before = narrow_;
+  if (one || !dx_) dx_ = take("residual gradient", layer, p.residual, config_.width);
+  narrow_ = one ? dx_ : take("residual gradient to multiply", layer, p.matrices, config_.width);
+  n.dx = dx_;
+  if (!one) n.narrow = narrow_;
   n.dweight = gradient(w, layer), n.dbias = gradient(b, layer), n.scratch = scratch;
-  n.onto = onto, n.add = add;
+  n.add = add;
   ops_->norm_backward(n);
-  arena_.give(scratch);
+  Tensor old = before;
+  give_later(old);
+  give_later(scratch);
   arena_.give(x);
   arena_.give(stats);
 }
@@ -131,14 +167,15 @@ void Model::block_backward(int64_t l, Saved& s, bool add) {
   ops_->linear_backward_x(narrow_, weight(Part::proj, l), h);
   ops_->activation_backward(s.f, h, h);
   weight_gradient(narrow_, h, Part::proj, Part::proj_bias, l, add);
-  arena_.give(h);
+  give_later(h);
   Tensor y = take("norm 2 gradient", l, p.matrices, config_.width);
   ops_->linear_backward_x(s.f, weight(Part::fc, l), y);
-  norm_backward(l, Part::norm2, Part::norm2_bias, s.x2, s.stats2, y, true, add);
+  norm_backward(l, Part::norm2, Part::norm2_bias, s.x2, s.stats2, y, add);
   weight_gradient(s.f, y, Part::fc, Part::fc_bias, l, add);
-  arena_.give(s.f);
-  arena_.give(y);
+  give_later(s.f);
+  give_later(y);
   attention_backward(l, s, add);
+  end_block(l);
 }
 
 void Model::attention_backward(int64_t l, Saved& s, bool add) {
@@ -152,14 +189,15 @@ void Model::attention_backward(int64_t l, Saved& s, bool add) {
                         ops_->attention_scratch(options_.attention, shape, p.matrices, true));
   ops_->attention_backward(options_.attention, shape, s.qkv, s.attended, s.attention, dattended,
                            dqkv, scratch);
-  for (Tensor* t : {&scratch, &dattended, &s.qkv, &s.attended, &s.attention}) arena_.give(*t);
+  for (Tensor* t : {&scratch, &dattended, &s.qkv, &s.attention}) arena_.give(*t);
+  give_later(s.attended);
   if (config_.positions == Positions::rope) ops_->rope(dqkv, shape, true);
   Tensor y = take("norm 1 gradient", l, p.matrices, config_.width);
   ops_->linear_backward_x(dqkv, weight(Part::qkv, l), y);
-  norm_backward(l, Part::norm1, Part::norm1_bias, s.x, s.stats1, y, true, add);
+  norm_backward(l, Part::norm1, Part::norm1_bias, s.x, s.stats1, y, add);
   weight_gradient(dqkv, y, Part::qkv, Part::qkv_bias, l, add);
-  arena_.give(dqkv);
-  arena_.give(y);
+  give_later(dqkv);
+  give_later(y);
 }
 
 // In one piece, logits become their own gradient and wait for backward. In several, each piece is
@@ -200,19 +238,18 @@ void Model::head_forward(const Tokens& on, bool train, bool add) {
 }
 
 void Model::head_backward(bool add) {
-  const Precision& p = options_.precision;
   const bool in_pieces = static_cast<bool>(dfinal_);
-  Tensor y = in_pieces ? dfinal_ : take("last norm gradient", -1, p.matrices, config_.width);
+  Tensor y = in_pieces ? dfinal_
+                       : take("last norm gradient", -1, options_.precision.matrices, config_.width);
   if (!in_pieces) ops_->linear_backward_x(dlogits_, weight(head()), y);
-  dx_ = take("residual gradient", -1, p.residual, config_.width);
-  narrow_ = p.residual == p.matrices
-                ? dx_
-                : take("residual gradient to multiply", -1, p.matrices, config_.width);
-  norm_backward(-1, Part::norm, Part::norm_bias, x_, final_stats_, y, false, add);
-  if (!in_pieces) ops_->linear_backward_weight(dlogits_, y, gradient(head()), {}, add);
-  arena_.give(y);
-  arena_.give(dlogits_);
+  norm_backward(-1, Part::norm, Part::norm_bias, x_, final_stats_, y, add);
+  if (!in_pieces) {
+    ops_->aside([&] { ops_->linear_backward_weight(dlogits_, y, gradient(head()), {}, add); });
+  }
+  give_later(y);
+  give_later(dlogits_);
   dfinal_ = {};
+  end_block(config_.layers);
 }
 
 void Model::forward(const Tokens& on, bool add, Observer* observer) {
@@ -247,6 +284,7 @@ void Model::backward(const Tokens& on, bool add, Observer* observer) {
     block_backward(l, saved_[static_cast<size_t>(l)], add);
   }
   const Told told(observer, Phase::backward, -1);
+  wait_for_aside();
   ops_->embed_backward(on, dx_, gradient(Part::embedding), add || config_.tied,
                        gradient(Part::positions), add);
   if (narrow_.data != dx_.data) arena_.give(narrow_);

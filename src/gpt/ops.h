@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpt/config.h"
@@ -61,6 +62,16 @@ struct Ops {
   virtual void mark(int moment) = 0;                // remembers when it is reached
   virtual double between(int first, int last) = 0;  // seconds; waits
   virtual void* stream() = 0;                       // cudaStream_t, or null
+  // Work that others need not wait for, after all that was asked for before it; it may go on beside
+  // what is asked for after it. What it reads and writes must stay until wait_aside.
+  virtual void aside(const std::function<void()>& work) = 0;
+  virtual bool has_aside() = 0;           // else it is done at once
+  virtual void mark_aside(int slot) = 0;  // all that was put aside so far
+  virtual void wait_aside(int slot) = 0;  // what follows comes after it
+
+  // Which of their ways libraries chose, in one line; and the same again, before the first step.
+  virtual std::string algorithms() = 0;
+  virtual void set_algorithms(const std::string& line) = 0;
 
   // ---- layers; gradients of parameters are written, or added when `add` is set ----
   // x = wte[token] (+ wpe[position])
@@ -69,11 +80,11 @@ struct Ops {
                               bool add) = 0;
   // stats: a mean and the inverse of a deviation for each row
   virtual void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats) = 0;
-  // dx becomes dx + what dy makes of it (without `onto`: that alone), narrow the same in its type.
-  // y is computed again where it is wanted.
+  // dx is `plus` (may be dx itself, or absent) and what dy makes of it, narrow the same in its
+  // type. y is computed again where it is wanted; it may be dy. dweight and dbias come aside.
   struct NormBackward {
-    Tensor x, stats, weight, bias, dy, dx, narrow, y, dweight, dbias, scratch;
-    bool onto = true, add = false;
+    Tensor x, stats, weight, bias, dy, plus, dx, narrow, y, dweight, dbias, scratch;
+    bool add = false;
   };
   virtual void norm_backward(const NormBackward& n) = 0;
   virtual Extent norm_scratch(int64_t rows, int64_t width) = 0;
@@ -93,7 +104,7 @@ struct Ops {
   virtual Extent attention_scratch(Attention how, const AttentionShape& shape, DType type,
                                    bool back) = 0;
   virtual void activation(Tensor f, Tensor h) = 0;
-  // f becomes its gradient; h is computed again where it is wanted.
+  // f becomes its gradient; h, which may be dh, is computed again.
   virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
   // losses[row] for rows of `logits` that begin at `first`; logits become the gradient of the mean
   // over all targets that count if `gradient` is set.
@@ -126,6 +137,7 @@ struct GpuOptions {
   int device = 0;
   bool tf32 = false;          // products of fp32 numbers in 19 bits of them
   bool graphs = true;         // what is run twice is recorded
+  bool tune = false;          // products go the fastest of several ways
   bool deterministic = true;  // the same bits every time, in more workspace
 };
 std::unique_ptr<Ops> gpu_ops(const Config& config, const GpuOptions& options);

@@ -204,12 +204,16 @@ void while_evaluating(Trainer& trainer, const std::function<void()>& work) {
   if (optimizer == nullptr || !switches()) return work();
   const std::vector<Tensor> tensors = trained(trainer);
   std::vector<std::vector<std::byte>> before;
+  before.reserve(tensors.size());
   for (const Tensor& t : tensors) before.push_back(trainer.download(t));
+  // On a GPU the optimizer's own launches are not on the model's stream: asking for steps() waits.
   const auto back = [&] {
     optimizer->train();
+    optimizer->steps(0);
     for (size_t i = 0; i < tensors.size(); ++i) trainer.upload(tensors[i], before[i]);
   };
   optimizer->eval();
+  optimizer->steps(0);
   try {
     work();
   } catch (...) {

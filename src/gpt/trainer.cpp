@@ -48,6 +48,7 @@ std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
     gpu.tf32 = o.compute == Compute::tf32;
     gpu.graphs = o.compiled;
     gpu.deterministic = o.deterministic;
+    gpu.tune = o.tune;
     return gpu_ops(o.config, gpu);
   }
   if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);

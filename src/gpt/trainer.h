@@ -34,6 +34,7 @@ struct TrainerOptions {
   std::optional<DType> gradients;  // of matrices; default: bf16 and fp16 as they are, else fp32
   Attention attention = Attention::fused;
   bool compiled = true;       // fused, and on a GPU recorded once; else kernel by kernel
+  bool tune = false;          // on a GPU: products go the fastest of several ways
   bool deterministic = true;  // on a GPU: the same bits every time, in more workspace
   bool checkpoints = false;
   size_t logits_bytes = ModelOptions().logits_bytes;

@@ -60,6 +60,7 @@ void rewrite(const std::string& from, const std::string& to,
   }
   change(all);
   std::vector<io::TensorOut> out;
+  out.reserve(all.size());
   for (const Other& o : all) {
     out.push_back({o.name, o.dtype, o.shape, o.bytes.data(), o.bytes.size()});
   }

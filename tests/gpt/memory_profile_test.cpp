@@ -11,7 +11,6 @@
 #include <tuple>
 
 #include "folder.h"
-#include "gpt/fixture.h"
 
 namespace gallop::gpt {
 namespace {

@@ -2,12 +2,15 @@
 // A model that trains in no time, and what it is trained on.
 #pragma once
 
-#include <cstring>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "data/synthetic.h"
+#include "folder.h"
 #include "gpt/run.h"
 
 namespace gallop::gpt {
@@ -16,9 +19,16 @@ inline constexpr const char* kTinyModel = "nano:layers=1:width=32:heads=2:contex
 inline constexpr const char* kTinyData =
     "synthetic:vocabulary=16,classes=2,branching=3,tokens=100000,validation=5000";
 
+// GALLOP_TEST_DEVICE=cuda trains on a GPU.
+inline Device test_device() {
+  const char* name = std::getenv("GALLOP_TEST_DEVICE");
+  return name == nullptr ? Device{} : parse_device(name);
+}
+
 inline TrainerOptions tiny_trainer(const std::string& optimizer = "adamw", double lr = 1e-3) {
   TrainerOptions o;
   o.config = parse_model(kTinyModel);
+  o.device = test_device();
   o.threads = 1;
   o.batch = 4;
   o.optimizer = optimizer;
@@ -31,21 +41,22 @@ inline data::SyntheticCorpus tiny_corpus() {
   return data::SyntheticCorpus(data::parse_synthetic(kTinyData));
 }
 
-// Every bit of the parameters and of the optimizer's states.
-inline std::map<std::string, std::vector<std::byte>> bits(Trainer& trainer) {
-  std::map<std::string, std::vector<std::byte>> all;
+inline std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Every bit of the parameters, and of the optimizer as it saves itself.
+inline std::map<std::string, std::string> bits(Trainer& trainer) {
+  std::map<std::string, std::string> all;
   const Model& model = trainer.model();
   for (size_t i = 0; i < model.size(); ++i) {
-    all[model.spec(i).name] = trainer.download(model.param(i));
+    const std::vector<std::byte> bytes = trainer.download(model.param(i));
+    all[model.spec(i).name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  const Optimizer& optimizer = *trainer.optimizer();
-  for (size_t i = 0; i < optimizer.size(); ++i) {
-    for (const StateView& s : optimizer.states(i)) {
-      std::vector<std::byte>& to = all[optimizer.param(i).name + ' ' + s.name];
-      to.resize(static_cast<size_t>(s.bytes));
-      if (s.bytes > 0) std::memcpy(to.data(), s.data, to.size());
-    }
-  }
+  const test::Folder folder;
+  trainer.optimizer()->save(folder / "optimizer");
+  all["optimizer"] = content(folder / "optimizer");
   return all;
 }
 

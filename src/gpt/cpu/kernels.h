@@ -12,9 +12,9 @@ struct Kernels {
   // ---- norms; stats: mean and inverse deviation of each row ----
   void (*norm)(const T* x, const T* weight, const T* bias, T* y, T* stats, int64_t rows,
                int64_t width, bool rms, T epsilon);
-  // y may be dy, or null. onto: dx is added to, else written.
+  // y may be dy, or null; plus may be dx, or null.
   void (*norm_backward)(const T* x, const T* stats, const T* weight, const T* bias, const T* dy,
-                        T* dx, T* y, int64_t rows, int64_t width, bool rms, bool onto);
+                        const T* plus, T* dx, T* y, int64_t rows, int64_t width, bool rms);
   // Columns `first` to `last`, over all rows.
   void (*norm_weights)(const T* x, const T* stats, const T* dy, T* dweight, T* dbias, int64_t rows,
                        int64_t width, int64_t first, int64_t last, bool rms, bool add);

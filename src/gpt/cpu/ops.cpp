@@ -102,6 +102,12 @@ class CpuOps final : public Ops {
         .count();
   }
   void* stream() override { return nullptr; }
+  void aside(const std::function<void()>& work) override { work(); }
+  bool has_aside() override { return false; }
+  void mark_aside(int) override {}
+  void wait_aside(int) override {}
+  std::string algorithms() override { return {}; }
+  void set_algorithms(const std::string&) override {}
 
   // ---- layers ----
   void embed(const Tokens& on, Tensor wte, Tensor wpe, Tensor x) override {
@@ -165,8 +171,9 @@ class CpuOps final : public Ops {
     over_rows(n.x.rows, width, [&](int64_t first, int64_t last) {
       const int64_t at = first * width;
       kernels_.norm_backward(n.x.as<T>() + at, n.stats.as<T>() + 2 * first, n.weight.as<T>(),
-                             n.bias.as<T>(), n.dy.as<T>() + at, n.dx.as<T>() + at,
-                             n.y ? n.y.as<T>() + at : nullptr, last - first, width, rms_, n.onto);
+                             n.bias.as<T>(), n.dy.as<T>() + at,
+                             n.plus ? n.plus.as<T>() + at : nullptr, n.dx.as<T>() + at,
+                             n.y ? n.y.as<T>() + at : nullptr, last - first, width, rms_);
     });
   }
   Extent norm_scratch(int64_t, int64_t) override { return {}; }

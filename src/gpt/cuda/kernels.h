@@ -13,6 +13,8 @@ namespace gallop::gpt::cuda {
 void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms, float epsilon,
           void* stream);
 void norm_backward(const Ops::NormBackward& n, bool rms, void* stream);
+void norm_weights(const Ops::NormBackward& n,
+                  void* stream);  // from what the former left in scratch
 Extent norm_scratch(int64_t rows, int64_t width);
 int64_t widest_norm();
 

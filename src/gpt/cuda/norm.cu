@@ -65,35 +65,46 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct Backward {
-  const void *x, *dy;
+  const void *x, *dy, *plus;
   void *dx, *narrow, *y;
   const float *stats, *weight, *bias;
   float* parts;  // of dweight, [blocks, width], then of dbias
   int64_t rows, width;
-  bool rms, onto;
+  bool rms;
 };
 
-// A block takes rows that lie a grid apart, and adds up what they give to each column.
-template <class X, class Y, int V, int R>
+// P threads take a row, as many rows at a time as a block has such groups, and those a grid apart;
+// they add up what these give to each column.
+template <class X, class Y, int V, int R, int P>
 __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
+  constexpr int kAtOnce = kThreads / P;
   __shared__ float room[2][2][kThreads / kWarp];
+  __shared__ float sums[kAtOnce == 1 ? 1 : kAtOnce][kAtOnce == 1 ? 1 : R * V * P];
+  const int lane = static_cast<int>(threadIdx.x) % P, group = static_cast<int>(threadIdx.x) / P;
+  const auto column_of = [&](int i) { return (static_cast<int64_t>(i) * P + lane) * V; };
   const float share = 1.0f / static_cast<float>(b.width);
   float dweight[R][V] = {}, dbias[R][V] = {};
   int turn = 0;
-  for (int64_t row = blockIdx.x; row < b.rows; row += gridDim.x, turn ^= 1) {
-    const X* x = static_cast<const X*>(b.x) + row * b.width;
-    const Y* dy = static_cast<const Y*>(b.dy) + row * b.width;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kAtOnce + group; row < b.rows;
+       row += static_cast<int64_t>(gridDim.x) * kAtOnce, turn ^= 1) {
+    const int64_t begin = row * b.width;
+    const X* x = static_cast<const X*>(b.x) + begin;
+    const Y* dy = static_cast<const Y*>(b.dy) + begin;
     const float mean = b.stats[2 * row], inverse = b.stats[2 * row + 1];
-    float normal[R][V], d[R][V];
+    float normal[R][V], d[R][V], out[R][V];
+#pragma unroll
+    for (int i = 0; i < R; ++i) {  // all on their way before the first is waited for
+      if (column_of(i) >= b.width) continue;
+      read<V>(x + column_of(i), normal[i]);
+      read<V>(dy + column_of(i), d[i]);
+      if (b.plus != nullptr) read<V>(static_cast<const X*>(b.plus) + begin + column_of(i), out[i]);
+    }
     float plain = 0, along = 0;
 #pragma unroll
     for (int i = 0; i < R; ++i) {
-      const int64_t c = column<V>(i);
-      if (c >= b.width) continue;
+      if (column_of(i) >= b.width) continue;
       float w[V];
-      read<V>(x + c, normal[i]);
-      read<V>(dy + c, d[i]);
-      read<V>(b.weight + c, w);
+      read<V>(b.weight + column_of(i), w);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         normal[i][j] = (normal[i][j] - mean) * inverse;
@@ -104,34 +115,55 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
         along += d[i][j] * normal[i][j];
       }
     }
-    plain = b.rms ? 0.0f : share * block_sum<kThreads>(plain, room[turn][0]);
-    along = share * block_sum<kThreads>(along, room[turn][1]);
+    if constexpr (P == kWarp) {
+      plain = b.rms ? 0.0f : share * warp_sum(plain);
+      along = share * warp_sum(along);
+    } else {
+      plain = b.rms ? 0.0f : share * block_sum<kThreads>(plain, room[turn][0]);
+      along = share * block_sum<kThreads>(along, room[turn][1]);
+    }
 #pragma unroll
     for (int i = 0; i < R; ++i) {
-      const int64_t c = column<V>(i), at = row * b.width + c;
+      const int64_t c = column_of(i), at = begin + c;
       if (c >= b.width) continue;
-      float out[V], y[V], w[V], bias[V] = {};
-      if (b.onto) read<V>(static_cast<const X*>(b.dx) + at, out);
+      float y[V], w[V], bias[V] = {};
       read<V>(b.weight + c, w);
       if (b.bias != nullptr) read<V>(b.bias + c, bias);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         const float g = inverse * (d[i][j] - plain - normal[i][j] * along);
-        out[j] = b.onto ? out[j] + g : g;
+        out[i][j] = b.plus != nullptr ? out[i][j] + g : g;
         y[j] = normal[i][j] * w[j] + bias[j];
       }
-      write<V>(out, static_cast<X*>(b.dx) + at);
-      if (b.narrow != nullptr) write<V>(out, static_cast<Y*>(b.narrow) + at);
+      write<V>(out[i], static_cast<X*>(b.dx) + at);
+      if (b.narrow != nullptr) write<V>(out[i], static_cast<Y*>(b.narrow) + at);
       if (b.y != nullptr) write<V>(y, static_cast<Y*>(b.y) + at);
     }
   }
+  const auto put_parts = [&](float(&of)[R][V], float* to) {
+    if constexpr (kAtOnce > 1) {
+      __syncthreads();
 #pragma unroll
-  for (int i = 0; i < R; ++i) {
-    const int64_t c = column<V>(i);
-    if (c >= b.width) continue;
-    float* to = b.parts + blockIdx.x * b.width + c;
-    write<V>(dweight[i], to);
-    if (b.bias != nullptr) write<V>(dbias[i], to + gridDim.x * b.width);
+      for (int i = 0; i < R; ++i) {
+#pragma unroll
+        for (int j = 0; j < V; ++j) sums[group][column_of(i) + j] = of[i][j];
+      }
+      __syncthreads();
+      for (int64_t c = threadIdx.x; c < b.width; c += kThreads) {
+        float sum = sums[0][c];
+        for (int g = 1; g < kAtOnce; ++g) sum += sums[g][c];
+        to[c] = sum;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+        if (column_of(i) < b.width) write<V>(of[i], to + column_of(i));
+      }
+    }
+  };
+  put_parts(dweight, b.parts + blockIdx.x * b.width);
+  if (b.bias != nullptr) {
+    put_parts(dbias, b.parts + (static_cast<int64_t>(gridDim.x) + blockIdx.x) * b.width);
   }
 }
 
@@ -157,11 +189,17 @@ __global__ void __launch_bounds__(kThreads)
   to[c] = add ? to[c] + sum : sum;
 }
 
-constexpr int64_t kMostBlocks = 264;
+constexpr int64_t kMostBlocks = 528;
+constexpr int64_t kWarpWidest = 1024;  // a warp's registers hold a row
 
-int64_t blocks_for(int64_t rows) { return std::min(rows, kMostBlocks); }
+bool by_warps(int64_t width) { return width % 4 == 0 && width <= kWarpWidest; }
 
-// f.operator()<V, R>() for the packs that cover a row.
+int64_t blocks_for(int64_t rows, int64_t width) {
+  const int64_t at_once = by_warps(width) ? kThreads / kWarp : 1;
+  return std::min((rows + at_once - 1) / at_once, kMostBlocks);
+}
+
+// f.operator()<V, R>() for the packs that cover a row of a block's threads.
 template <class F>
 void with_packs(int64_t width, F f) {
   if (width % 4 != 0) {
@@ -174,6 +212,17 @@ void with_packs(int64_t width, F f) {
   return f.template operator()<4, 12>();
 }
 
+// The same for rows of backward: V, R and threads a row.
+template <class F>
+void with_rows(int64_t width, F f) {
+  if (!by_warps(width)) {
+    return with_packs(width, [&]<int V, int R>() { f.template operator()<V, R, kThreads>(); });
+  }
+  if (width <= 3 * 4 * kWarp) return f.template operator()<4, 3, kWarp>();
+  if (width <= 6 * 4 * kWarp) return f.template operator()<4, 6, kWarp>();
+  return f.template operator()<4, 8, kWarp>();
+}
+
 unsigned narrow_to_unsigned(int64_t n) { return static_cast<unsigned>(n); }
 
 }  // namespace
@@ -181,7 +230,7 @@ unsigned narrow_to_unsigned(int64_t n) { return static_cast<unsigned>(n); }
 int64_t widest_norm() { return kWidest; }
 
 Extent norm_scratch(int64_t rows, int64_t width) {
-  return {DType::f32, 2 * blocks_for(rows), width};
+  return {DType::f32, 2 * blocks_for(rows, width), width};
 }
 
 void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms, float epsilon,
@@ -199,33 +248,32 @@ void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms
 }
 
 void norm_backward(const Ops::NormBackward& n, bool rms, void* stream) {
-  const int64_t rows = n.x.rows, width = n.x.columns, blocks = blocks_for(rows);
-  const Backward b{n.x.data,
-                   n.dy.data,
-                   n.dx.data,
-                   n.narrow.data,
-                   n.y.data,
-                   n.stats.as<const float>(),
-                   n.weight.as<const float>(),
-                   n.bias.as<const float>(),
-                   n.scratch.as<float>(),
-                   rows,
-                   width,
-                   rms,
-                   n.onto};
+  const int64_t rows = n.x.rows, width = n.x.columns, blocks = blocks_for(rows, width);
+  Backward b{};
+  b.x = n.x.data, b.dy = n.dy.data, b.plus = n.plus.data;
+  b.dx = n.dx.data, b.narrow = n.narrow.data, b.y = n.y.data;
+  b.stats = n.stats.as<const float>();
+  b.weight = n.weight.as<const float>(), b.bias = n.bias.as<const float>();
+  b.parts = n.scratch.as<float>();
+  b.rows = rows, b.width = width, b.rms = rms;
   with_element(n.x.type, [&]<class X>(X) {
     with_element(n.dy.type, [&]<class Y>(Y) {
-      with_packs(width, [&]<int V, int R>() {
-        check(launch(backward_kernel<X, Y, V, R>, dim3(narrow_to_unsigned(blocks)), dim3(kThreads),
-                     stream, b),
+      with_rows(width, [&]<int V, int R, int P>() {
+        check(launch(backward_kernel<X, Y, V, R, P>, dim3(narrow_to_unsigned(blocks)),
+                     dim3(kThreads), stream, b),
               "a norm's gradient");
       });
     });
   });
+}
+
+void norm_weights(const Ops::NormBackward& n, void* stream) {
+  const int64_t width = n.x.columns;
   const dim3 grid(narrow_to_unsigned((width + kWarp - 1) / kWarp), n.dbias ? 2u : 1u);
-  check(launch(parts_kernel, grid, dim3(kThreads), stream, n.scratch.as<const float>(), blocks,
-               width, n.dweight.as<float>(), n.dbias.as<float>(), n.add),
-        "a norm's gradient");
+  check(
+      launch(parts_kernel, grid, dim3(kThreads), stream, n.scratch.as<const float>(),
+             blocks_for(n.x.rows, width), width, n.dweight.as<float>(), n.dbias.as<float>(), n.add),
+      "a norm's gradient");
 }
 
 }  // namespace gallop::gpt::cuda

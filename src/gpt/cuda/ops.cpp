@@ -49,9 +49,13 @@ class GpuOps final : public Ops {
       : config_((require(config, options.device), config)),
         options_(options),
         stream_(options.device),
+        side_(options.device),
         staging_(options.device),
-        matmul_(options.device),
+        matmul_(options.device, options.tune),
         attention_(options, matmul_) {
+    for (cudaEvent_t* event : {&forked_, &done_[0], &done_[1]}) {
+      check(cudaEventCreate(event), "making an event");
+    }
     if (config.positions == Positions::rope) {
       const std::vector<float> turns = rope_turns<float>(config);
       turns_ =
@@ -63,6 +67,7 @@ class GpuOps final : public Ops {
 
   ~GpuOps() override {
     for (auto& [moment, event] : events_) cudaEventDestroy(event);
+    for (cudaEvent_t event : {forked_, done_[0], done_[1]}) cudaEventDestroy(event);
     if (turns_ != nullptr) gallop::cuda::release(options_.device, turns_);
   }
 
@@ -113,7 +118,29 @@ class GpuOps final : public Ops {
     check(cudaEventElapsedTime(&ms, events_.at(first), events_.at(last)), "timing");
     return ms * 1e-3;
   }
-  void* stream() override { return stream_.handle(); }
+  void* stream() override { return now_->handle(); }
+  void aside(const std::function<void()>& work) override {
+    if (!options_.graphs) return work();
+    check(cudaEventRecord(forked_, on()), "going on beside");
+    now_ = &side_;
+    check(cudaStreamWaitEvent(on(), forked_, 0), "going on beside");
+    work();
+    now_ = &stream_;
+    used_aside_ = true;
+  }
+  std::string algorithms() override { return matmul_.choices(); }
+  void set_algorithms(const std::string& line) override {
+    if (!line.empty()) matmul_.choose(line);
+  }
+  bool has_aside() override { return options_.graphs; }
+  void mark_aside(int slot) override {
+    if (!used_aside_) return;
+    check(cudaEventRecord(done_[slot], static_cast<cudaStream_t>(side_.handle())),
+          "going on beside");
+  }
+  void wait_aside(int slot) override {
+    if (used_aside_) check(cudaStreamWaitEvent(on(), done_[slot], 0), "going on beside");
+  }
 
   // ---- layers ----
   void embed(const Tokens& tokens, Tensor wte, Tensor wpe, Tensor x) override {
@@ -126,7 +153,10 @@ class GpuOps final : public Ops {
   void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats) override {
     cuda::norm(x, weight, bias, y, stats, rms(), static_cast<float>(config_.epsilon), stream());
   }
-  void norm_backward(const NormBackward& n) override { cuda::norm_backward(n, rms(), stream()); }
+  void norm_backward(const NormBackward& n) override {
+    cuda::norm_backward(n, rms(), stream());
+    aside([&] { norm_weights(n, stream()); });
+  }
   Extent norm_scratch(int64_t rows, int64_t width) override {
     return cuda::norm_scratch(rows, width);
   }
@@ -185,7 +215,7 @@ class GpuOps final : public Ops {
   }
 
  private:
-  cudaStream_t on() const { return static_cast<cudaStream_t>(stream_.handle()); }
+  cudaStream_t on() const { return static_cast<cudaStream_t>(now_->handle()); }
   bool rms() const { return config_.norm == Norm::rms; }
   bool swiglu() const { return config_.activation == Activation::swiglu; }
 
@@ -201,7 +231,10 @@ class GpuOps final : public Ops {
 
   Config config_;
   GpuOptions options_;
-  Stream stream_;
+  Stream stream_, side_;
+  Stream* now_ = &stream_;  // where work goes
+  cudaEvent_t forked_ = nullptr, done_[2] = {};
+  bool used_aside_ = false;
   Staging staging_;
   Matmul matmul_;
   AttentionOnGpu attention_;
