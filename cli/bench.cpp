@@ -297,6 +297,7 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   add_step(*bench);
   add_train_bench(*bench);
+  add_attention(*bench);
   add_precision(*bench);
 }
 

@@ -36,7 +36,7 @@ void add_train_bench(CLI::App& bench) {
     RuleFiles rules;
     bench::TrainAxes axes;
     bench::TrainTiming timing;
-    std::string columns = "time", profile;
+    std::string columns = "time", profile, trace;
   };
   auto s = std::make_shared<State>();
   CLI::App* train = bench.add_subcommand(
@@ -76,6 +76,8 @@ void add_train_bench(CLI::App& bench) {
   list("--rounding", s->axes.roundings,
        "Of 16-bit matrices: nearest, stochastic, master, remainder")
       ->type_name("NAME");
+  train->add_flag("--overlap", s->axes.overlap,
+                  "On a GPU: update parameters while backward goes on; the same bits");
   list("--attention", s->axes.attentions, "fused, or naive: all scores in memory")
       ->type_name("NAME");
   list("--recompute", s->axes.recomputations,
@@ -99,6 +101,11 @@ void add_train_bench(CLI::App& bench) {
       ->add_option("--profile-memory", s->profile,
                    "Of one configuration: write when which buffer is in use, for Perfetto")
       ->type_name("FILE.json");
+  train
+      ->add_option("--trace", s->trace,
+                   "Of one configuration: write what host and GPU were at when, by layer and "
+                   "phase, for Perfetto")
+      ->type_name("FILE.json");
   s->where.add_to(*train);
   train->add_option("--columns", s->columns, "Of tables: time, memory, all")
       ->check(CLI::IsMember({"time", "memory", "all"}))
@@ -112,8 +119,8 @@ void add_train_bench(CLI::App& bench) {
     s->axes.threads = s->where.threads;
     s->axes.seed = s->where.seed;
     if (s->timing.time_limit_s > 0 && steps->count() == 0) s->timing.steps = 1000000;
-    s->output.emit(
-        bench::train_bench(s->axes, s->timing, bench::parse_train_columns(s->columns), s->profile));
+    s->output.emit(bench::train_bench(s->axes, s->timing, bench::parse_train_columns(s->columns),
+                                      s->profile, s->trace));
   });
 }
 

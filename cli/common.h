@@ -64,6 +64,7 @@ void add_list(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app);
 void add_precision(CLI::App& bench);
+void add_attention(CLI::App& bench);
 void add_train_bench(CLI::App& bench);
 void add_suite(CLI::App& app);
 void add_cs336(CLI::App& suite);

@@ -15,6 +15,7 @@
 #include "gpt/hugging_face.h"
 #include "gpt/run.h"
 #include "gpt/sample.h"
+#include "gpt/trace.h"
 
 namespace gallop::cli {
 namespace {
@@ -113,13 +114,52 @@ int explain(const TrainOptions& s, const gpt::RunResult& r) {
   return kDiverged;
 }
 
-void show(const TrainOptions& s, const lab::Row& row, const std::string& text) {
+// The first steps' trace, written as soon as they are done.
+class FirstSteps {
+ public:
+  FirstSteps(const TrainOptions& s, const gpt::TrainerOptions& options) : path_(s.trace) {
+    if (path_.empty()) return;
+    gpt::TraceOptions o;
+    o.path = path_;
+    o.title = s.model;
+    o.device = options.device;
+    o.layers = options.config.layers;
+    trace_.emplace(o);
+  }
+
+  void begin(gpt::Trainer& trainer) {
+    if (trace_) trainer.ranges().keep_in(&*trace_);
+  }
+  void look(gpt::Trainer& trainer, bool last) {
+    if (!trace_ || !(last || trace_->full())) return;
+    trainer.ranges().keep_in(nullptr);
+    const gpt::Traced traced = trace_->finish();
+    trace_.reset();
+    notes_.push_back(
+        fmt::format("the trace of {} steps is in {}: open it in https://ui.perfetto.dev or "
+                    "chrome://tracing",
+                    traced.steps, path_));
+    for (std::string& note : gpt::describe(traced)) notes_.push_back(std::move(note));
+  }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  std::string path_;
+  std::optional<gpt::Trace> trace_;
+  std::vector<std::string> notes_;
+};
+
+void show(const TrainOptions& s, const lab::Row& row, const std::string& text,
+          const std::vector<std::string>& notes) {
   if (s.output.format == "table" || s.output.format == "markdown") {
-    s.output.emit(upright(row));
+    lab::Table table = upright(row);
+    table.notes = notes;
+    s.output.emit(table);
     if (!text.empty()) fmt::print("\n{}\n", text);
     return;
   }
   lab::Table table;
+  table.notes = notes;
   table.rows.push_back(row);
   if (!text.empty()) table.rows.back().set("sample", text);
   s.output.emit(table);
@@ -138,7 +178,9 @@ int train_with(TrainOptions& s) {
   if (s.sample.tokens > 0) {
     gpt::check_sample(options.config, prompt_tokens(s, *corpus), s.sample);
   }
+  FirstSteps traced(s, options);
   gpt::Trainer trainer(options);
+  traced.begin(trainer);
   if (!s.import_file.empty()) {
     gpt::import_hugging_face(s.import_file, trainer.model());
     trainer.parameters_changed();
@@ -154,6 +196,7 @@ int train_with(TrainOptions& s) {
   };
   callbacks.step = [&](const gpt::StepReport& r) {
     line->step(r);
+    traced.look(trainer, false);
     if (!log || (r.step % s.log_every != 0 && !r.evaluated && r.step != s.run.steps)) return;
     std::optional<double> norm;
     if (options.clip_norm > 0) norm = trainer.optimizer()->grad_norm();
@@ -161,11 +204,12 @@ int train_with(TrainOptions& s) {
   };
   callbacks.stop = [] { return Signals::asked(); };
   const gpt::RunResult result = gpt::run(trainer, *corpus, s.run, callbacks);
+  traced.look(trainer, true);
   signals.reset();
   line.reset();
   if (result.end != gpt::RunResult::End::finished) return explain(s, result);
   const std::string text = use(s, trainer, *corpus);
-  show(s, train_row(trainer, *corpus, s.model, result), text);
+  show(s, train_row(trainer, *corpus, s.model, result), text, traced.notes());
   return 0;
 }
 

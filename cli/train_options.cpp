@@ -163,6 +163,8 @@ void TrainOptions::add_computation(CLI::App& app) {
   app.add_option("--rounding", rounding,
                  "Of 16-bit matrices: master, remainder, stochastic or nearest")
       ->capture_default_str();
+  app.add_flag("--overlap", trainer.overlap,
+               "On a GPU: update parameters while backward goes on (not with --clip-norm)");
   app.add_option("--mode", mode, "compiled: fused and, on a GPU, recorded; or eager")
       ->check(CLI::IsMember({"eager", "compiled"}))
       ->capture_default_str();
@@ -191,6 +193,11 @@ void TrainOptions::add_files(CLI::App& app) {
   app.add_option("--log-every", log_every, "Steps from line to line")
       ->check(at_least(1))
       ->capture_default_str()
+      ->group("Files");
+  app.add_option("--trace", trace,
+                 "Write what host and GPU were at when in the first 10 steps, by layer and phase, "
+                 "for Perfetto")
+      ->type_name("FILE.json")
       ->group("Files");
   app.add_option("--import", import_file, "Begin with weights of a GPT-2 from Hugging Face")
       ->type_name("FILE.safetensors")

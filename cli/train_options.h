@@ -23,12 +23,12 @@ struct TrainOptions {
   HyperFlags hyper;
   RuleFiles rules;
   std::string model = "nano", data, optimizer = "adamw", state = "fp32", schedule = "constant";
-  std::string precision = "fp32", rounding = "master", mode = "compiled", attention = "fused";
+  std::string precision = "fp32", rounding = "remainder", mode = "compiled", attention = "fused";
   std::optional<int64_t> warmup, eval_every;
   double validation_share = 0.1;
   gpt::TrainerOptions trainer;
   gpt::RunOptions run;
-  std::string log, export_file, import_file, dump_file;
+  std::string log, export_file, import_file, dump_file, trace;
   int64_t log_every = 1;
   std::optional<std::string> prompt;
   gpt::SampleOptions sample;

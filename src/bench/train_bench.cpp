@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "bench/machine.h"
 #include "bench/nvml.h"
@@ -84,6 +85,8 @@ class Runner {
     const auto count = static_cast<size_t>(case_.options.accumulation);
     const auto first = static_cast<size_t>(taken_ % kBatches) * count;
     const double start = seconds_now();
+    std::optional<gpt::Ranges::Scope> warm_up;
+    if (taken_ < case_.warmup) warm_up.emplace(trainer_->ranges(), "warm-up");
     trainer_->step(std::span(batches_).subspan(first, count));
     gpt::StepTimes t = trainer_->times();
     if (case_.options.optimizer == "none") t.optimizer = 0;  // not even the time to find that out
@@ -211,6 +214,7 @@ std::vector<lab::Row> TrainBench::run_together(const std::vector<TrainCase>& cas
       const Agreement a = checks_.check(c.options);
       row.set("gradient_error", a.gradient_error);
       runners[i] = std::make_unique<Runner>(c);
+      if (begin) begin(runners[i]->trainer());
       bytes += runners[i]->bytes();
       require_memory(c, static_cast<double>(bytes), "steps side by side");
     });

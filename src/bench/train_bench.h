@@ -19,12 +19,13 @@ struct TrainAxes {
   std::vector<int64_t> contexts;  // empty: each model's own
   std::vector<int64_t> batches = {4};
   std::vector<std::string> precisions = {"fp32"};
-  std::vector<std::string> modes = {"compiled"};     // or eager
-  std::vector<std::string> optimizers = {"adamw"};   // or none
-  std::vector<std::string> states = {"fp32"};        // policies
-  std::vector<std::string> roundings = {"master"};   // of 16-bit matrices
-  std::vector<std::string> attentions = {"fused"};   // or naive
-  std::vector<std::string> recomputations = {"no"};  // or yes
+  std::vector<std::string> modes = {"compiled"};       // or eager
+  std::vector<std::string> optimizers = {"adamw"};     // or none
+  std::vector<std::string> states = {"fp32"};          // policies
+  bool overlap = false;                                // updates while backward goes on
+  std::vector<std::string> roundings = {"remainder"};  // of 16-bit matrices
+  std::vector<std::string> attentions = {"fused"};     // or naive
+  std::vector<std::string> recomputations = {"no"};    // or yes
   std::vector<int64_t> accumulations = {1};
   std::vector<int64_t> warmups = {5};  // steps that are not in the figures
   Device device;
@@ -60,8 +61,8 @@ class TrainBench {
   // memory does not hold all.
   std::vector<lab::Row> run_together(const std::vector<TrainCase>& cases);
 
-  // Is shown every trainer after its last step.
-  std::function<void(gpt::Trainer&)> look;
+  // Are shown every trainer before its first step and after its last one.
+  std::function<void(gpt::Trainer&)> begin, look;
 
  private:
   TrainTiming timing_;
@@ -80,6 +81,6 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows);
 
 lab::Table train_bench(const TrainAxes& axes, const TrainTiming& timing,
                        TrainColumns columns = TrainColumns::time,
-                       const std::string& profile_memory = "");
+                       const std::string& profile_memory = "", const std::string& trace = "");
 
 }  // namespace gallop::bench

@@ -41,6 +41,7 @@ std::vector<TrainCase> train_cases(const TrainAxes& axes) {
   o.device = axes.device;
   o.threads = axes.threads;
   o.seed = axes.seed;
+  o.overlap = axes.overlap;
   const auto add = [&] {
     // Without 16-bit matrices that are updated there is nothing to round, and without an optimizer
     // no state.
@@ -55,7 +56,7 @@ std::vector<TrainCase> train_cases(const TrainAxes& axes) {
   };
   const auto formats = [&] {
     each("rounding", axes.roundings, [&](const std::string& rounding) {
-      o.rounding = parse_rounding(rounding);
+      o.rounding = gpt::rounding_in(o.compute, parse_rounding(rounding));
       each("attention", axes.attentions, [&](const std::string& attention) {
         o.attention = either("attention", attention, "fused", "naive") ? gpt::Attention::fused
                                                                        : gpt::Attention::naive;

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "bench/train_bench.h"
 #include "gallop/error.h"
 #include "gpt/memory_profile.h"
+#include "gpt/trace.h"
 #include "lab/figures.h"
 #include "lab/progress.h"
 
@@ -77,6 +79,35 @@ void add_failures(const std::vector<lab::Row>& rows, std::vector<std::string>& n
     notes.push_back(fmt::format("{} more rows did not run: csv and json have a message for each",
                                 order.size() - kShown));
   }
+}
+
+void require_one(const std::vector<TrainCase>& cases, const char* what, const std::string& path) {
+  if (path.empty() || cases.size() == 1) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("a {} of {} configurations, expected one", what, cases.size()));
+}
+
+std::unique_ptr<gpt::Trace> trace_of(const std::vector<TrainCase>& cases, const std::string& path) {
+  if (path.empty()) return nullptr;
+  require_one(cases, "trace", path);
+  const TrainCase& c = cases[0];
+  gpt::TraceOptions o;
+  o.path = path;
+  o.title = c.model;
+  o.device = c.options.device;
+  o.layers = c.options.config.layers;
+  o.steps += c.warmup;
+  return std::make_unique<gpt::Trace>(o);
+}
+
+void add_trace(gpt::Trace& trace, const std::string& path, std::vector<std::string>& notes) {
+  const gpt::Traced traced = trace.finish();
+  notes.push_back(
+      fmt::format("the trace of {} steps is in {}: open it in https://ui.perfetto.dev or "
+                  "chrome://tracing{}",
+                  traced.steps, path,
+                  traced.kernels.empty() ? "" : "; tracing takes time: compare runs without it"));
+  for (std::string& note : gpt::describe(traced)) notes.push_back(std::move(note));
 }
 
 }  // namespace
@@ -186,17 +217,20 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows) {
 }
 
 lab::Table train_bench(const TrainAxes& axes, const TrainTiming& timing, TrainColumns columns,
-                       const std::string& profile_memory) {
+                       const std::string& profile_memory, const std::string& trace) {
   const std::vector<TrainCase> cases = train_cases(axes);
-  if (!profile_memory.empty() && cases.size() != 1) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("a memory profile of {} configurations, expected one", cases.size()));
-  }
+  require_one(cases, "memory profile", profile_memory);
+  const std::unique_ptr<gpt::Trace> traced = trace_of(cases, trace);
   lab::Table table;
   std::vector<std::string> profiled;
   TrainBench bench(timing);
+  if (traced) {
+    bench.begin = [&](gpt::Trainer& trainer) { trainer.ranges().keep_in(traced.get()); };
+    bench.look = [&](gpt::Trainer&) { add_trace(*traced, trace, profiled); };
+  }
   if (!profile_memory.empty()) {
-    bench.look = [&](gpt::Trainer& trainer) {
+    bench.look = [&, before = bench.look](gpt::Trainer& trainer) {
+      if (before) before(trainer);
       const gpt::MemoryProfile p = gpt::profile_memory(trainer, cases[0].model);
       gpt::write_trace(p, profile_memory);
       profiled.push_back(fmt::format(

@@ -13,9 +13,16 @@ struct Stream::Impl {
   cudaEvent_t begin = nullptr, end = nullptr;
 };
 
-Stream::Stream(int device) : impl_(new Impl{device}) {
+Stream::Stream(int device, Priority priority) : impl_(new Impl{device}) {
   const DeviceScope scope(device);
-  check(cudaStreamCreateWithFlags(&impl_->stream, cudaStreamNonBlocking), "making a stream");
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "making a stream");
+  const int middle = (least + greatest) / 2;
+  check(cudaStreamCreateWithPriority(&impl_->stream, cudaStreamNonBlocking,
+                                     priority == Priority::high  ? greatest
+                                     : priority == Priority::low ? least
+                                                                 : middle),
+        "making a stream");
   check(cudaEventCreate(&impl_->begin), "making an event");
   check(cudaEventCreate(&impl_->end), "making an event");
 }

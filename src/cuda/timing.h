@@ -13,7 +13,8 @@ namespace gallop::cuda {
 // A stream with a stopwatch on it.
 class Stream {
  public:
-  explicit Stream(int device);
+  enum class Priority { high, normal, low };  // who goes first where there is a choice
+  explicit Stream(int device, Priority priority = Priority::normal);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <type_traits>
+#include <unordered_map>
 
 #include "cuda/runtime.h"
 #include "gallop/error.h"
@@ -66,6 +67,8 @@ void check_cupti(CUptiResult status, const char* doing) {
 struct Records {
   std::mutex mutex;
   std::vector<Activity> all;
+  std::vector<uint32_t> calls;                     // that launched each of them
+  std::unordered_map<uint32_t, int64_t> launched;  // when a call was made
 };
 
 Records& records() {
@@ -90,10 +93,19 @@ void give_buffer(uint8_t** buffer, size_t* size, size_t* most) {
 }
 
 template <class R>
-Activity activity(const CUpti_Activity* record, std::string name) {
+void keep(const CUpti_Activity* record, std::string name) {
   const auto* r = reinterpret_cast<const R*>(record);
-  return {std::move(name), static_cast<int64_t>(r->start), static_cast<int64_t>(r->end),
-          r->streamId, r->graphNodeId};
+  records().all.push_back({std::move(name), static_cast<int64_t>(r->start),
+                           static_cast<int64_t>(r->end), r->streamId, r->graphNodeId});
+  records().calls.push_back(r->correlationId);
+}
+
+// The runtime's calls make calls of the driver with the same number.
+void keep_call(const CUpti_Activity* record) {
+  const auto* call = reinterpret_cast<const CUpti_ActivityAPI*>(record);
+  const auto at = static_cast<int64_t>(call->start);
+  const auto [it, first] = records().launched.try_emplace(call->correlationId, at);
+  if (!first) it->second = std::min(it->second, at);
 }
 
 void take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -103,14 +115,18 @@ void take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     switch (record->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-        records().all.push_back(activity<CUpti_ActivityKernel10>(record, readable(kernel->name)));
+        keep<CUpti_ActivityKernel10>(record, readable(kernel->name));
         break;
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY:
-        records().all.push_back(activity<CUpti_ActivityMemcpy6>(record, "copy"));
+        keep<CUpti_ActivityMemcpy6>(record, "copy");
         break;
       case CUPTI_ACTIVITY_KIND_MEMSET:
-        records().all.push_back(activity<CUpti_ActivityMemset4>(record, "set"));
+        keep<CUpti_ActivityMemset4>(record, "set");
+        break;
+      case CUPTI_ACTIVITY_KIND_RUNTIME:
+      case CUPTI_ACTIVITY_KIND_DRIVER:
+        keep_call(record);
         break;
       default:
         break;
@@ -120,7 +136,8 @@ void take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
 }
 
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+                                         CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
 
 }  // namespace
 
@@ -133,9 +150,16 @@ std::vector<Activity> stop_trace() {
   check(cudaDeviceSynchronize(), "waiting for the device");
   check_cupti(library().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "tracing");
   for (CUpti_ActivityKind kind : kKinds) check_cupti(library().disable(kind), "tracing");
-  const std::lock_guard lock(records().mutex);
-  std::vector<Activity> all = std::move(records().all);
-  records().all.clear();
+  Records& r = records();
+  const std::lock_guard lock(r.mutex);
+  std::vector<Activity> all = std::move(r.all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto call = r.launched.find(r.calls[i]);
+    if (call != r.launched.end()) all[i].launched_ns = call->second;
+  }
+  r.all.clear();
+  r.calls.clear();
+  r.launched.clear();
   std::stable_sort(all.begin(), all.end(),
                    [](const Activity& a, const Activity& b) { return a.begin_ns < b.begin_ns; });
   return all;

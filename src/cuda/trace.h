@@ -13,6 +13,7 @@ struct Activity {
   int64_t begin_ns, end_ns;  // since an arbitrary moment, the same for all and for trace_now()
   uint32_t stream;
   uint64_t graph_node = 0;  // 0: not launched by a graph
+  int64_t launched_ns = 0;  // when the host asked for it, or for its graph; 0: not known
 };
 
 // Records from the first call on until it is stopped; one at a time in a process. Throws

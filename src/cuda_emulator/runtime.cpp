@@ -225,12 +225,22 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return *stream = new EmulatedStream, cudaSuccess;
 }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   EmulatedStream* other = event->stream;
   if (stream == nullptr) return cudaErrorInvalidValue;
   if (other == nullptr || other == stream) return cudaSuccess;
-  if (other->behind != nullptr) return catch_up(other, event->position, stream);
+  if (other->behind != nullptr) {
+    EmulatedStream* on = stream;
+    while (on->behind != nullptr) on = on->behind;
+    return catch_up(other, event->position, on);
+  }
   stream->behind = other;
   return cudaSuccess;
 }

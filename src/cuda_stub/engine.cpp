@@ -40,7 +40,7 @@ std::vector<Activity> stop_trace() { absent(); }
 int64_t trace_now() { absent(); }
 
 struct Stream::Impl {};
-Stream::Stream(int) { absent(); }
+Stream::Stream(int, Priority) { absent(); }
 Stream::~Stream() = default;
 void* Stream::handle() const { absent(); }
 Stream::Times Stream::time(const std::function<void()>&) { absent(); }

@@ -208,7 +208,7 @@ void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint
       {"smoothed", fmt::format("{}", p.smoothed.sum)},
       {"smoothed_weight", fmt::format("{}", p.smoothed.weight)},
       {"optimizer_file", name},
-      {"algorithms", c.algorithms}};
+      {"algorithms", trainer.algorithms()}};
   if (p.validation) metadata["validation"] = fmt::format("{}", *p.validation);
   for (const auto& [key, value] : c.settings) metadata[kSetting + key] = value;
   const Model& model = trainer.model();
@@ -235,6 +235,7 @@ Checkpoint load_checkpoint(const std::string& path, Trainer& trainer, const Sett
   Model& model = trainer.model();
   const auto parameters = reader.parameters(model);
   const std::string optimizer_file = reader.optimizer_file();
+  trainer.set_algorithms(c.algorithms);
   // Masters and remainders are in the optimizer's file: parameters_changed() would make them anew.
   if (trainer.optimizer() != nullptr) trainer.optimizer()->load(optimizer_file);
   for (size_t i = 0; i < model.size(); ++i) trainer.upload(model.param(i), parameters[i]);

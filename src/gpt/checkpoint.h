@@ -44,9 +44,7 @@ Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data
 struct Checkpoint {
   Progress progress;
   Settings settings;
-  // Room for what the engine chose for itself and has to choose again for the same bits, such as a
-  // library's algorithms on a GPU. Metadata `algorithms`; empty on the CPU.
-  std::string algorithms;
+  std::string algorithms;  // what libraries chose; the same bits need the same again
 };
 
 void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint& checkpoint);

@@ -69,6 +69,10 @@ struct Ops {
   virtual void mark_aside(int slot) = 0;  // all that was put aside so far
   virtual void wait_aside(int slot) = 0;  // what follows comes after it
 
+  // Where updates go while others go on: behind all that was put aside so far.
+  virtual void* begin_update() = 0;  // a stream
+  virtual void end_updates() = 0;    // what follows comes after all of them
+
   // Which of their ways libraries chose, in one line; and the same again, before the first step.
   virtual std::string algorithms() = 0;
   virtual void set_algorithms(const std::string& line) = 0;

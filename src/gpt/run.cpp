@@ -112,6 +112,7 @@ class Run {
   Progress& progress() { return checkpoint_.progress; }
 
   std::span<const data::Batch> next() {
+    const Ranges::Scope scope(trainer_.ranges(), "data loading");
     const int64_t count = trainer_.options().accumulation;
     if (count == 1) return {&loader_->next(), 1};
     batches_.resize(static_cast<size_t>(count));

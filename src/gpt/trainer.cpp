@@ -114,9 +114,14 @@ Compute parse_compute(std::string_view text) {
               fmt::format("precision '{}', expected fp32, tf32, bf16, fp16 or fp64", text));
 }
 
+Rounding rounding_in(Compute compute, Rounding rounding) {
+  return compute == Compute::fp16 && rounding == Rounding::remainder ? Rounding::master : rounding;
+}
+
 size_t MemoryUse::total() const { return std::accumulate(std::begin(of), std::end(of), size_t{0}); }
 
 Trainer::Trainer(const TrainerOptions& options) : options_(options) {
+  options_.rounding = rounding_in(options_.compute, options_.rounding);
   if (options_.time == 0) options_.time = options_.config.context;
   if (options_.accumulation < 1) {
     throw Error(ErrorCode::invalid_argument,
@@ -135,26 +140,83 @@ Trainer::Trainer(const TrainerOptions& options) : options_(options) {
   m.logits_bytes = options_.logits_bytes;
   model_ = std::make_unique<Model>(options_.config, m, *ops_);
   model_->initialize(options_.seed);
-  if (options_.optimizer != "none") optimizer_.emplace(make_optimizer(options_, *model_));
+  if (options_.optimizer == "none") return;
+  optimizer_.emplace(make_optimizer(options_, *model_));
+  if (!options_.overlap) return;
+  if (options_.device.kind != Device::Kind::cuda || options_.clip_norm > 0) {
+    throw Error(ErrorCode::unsupported,
+                "updates while backward goes on are for GPUs and without clipping, expected "
+                "device cuda and a clip norm of 0");
+  }
+  by_layer_.resize(static_cast<size_t>(options_.config.layers) + 2);
+  for (size_t i = 0; i < optimizer_->size(); ++i) {
+    const auto& name = optimizer_->param(i).name;
+    size_t at = 0;
+    while (model_->spec(at).name != name) ++at;
+    const ParamSpec& spec = model_->spec(at);
+    // What comes after the blocks is known first; the embedding and what is tied to it last.
+    const bool after =
+        spec.part == Part::norm || spec.part == Part::norm_bias || spec.part == Part::head;
+    by_layer_[static_cast<size_t>(after ? options_.config.layers + 1 : spec.layer + 1)].push_back(
+        i);
+  }
 }
 
 Trainer::~Trainer() = default;
 
+// Updates a part's parameters as soon as its gradients are known.
+struct Trainer::Updates final : Observer {
+  explicit Updates(Trainer& t) : trainer(t) {}
+  void begin(Phase phase, int64_t layer) override { trainer.ranges_.begin(phase, layer); }
+  void end(Phase phase, int64_t layer) override {
+    trainer.ranges_.end(phase, layer);
+    if (phase == Phase::backward) trainer.update(layer);
+  }
+  Trainer& trainer;
+};
+
+bool Trainer::overlaps() const { return options_.overlap && optimizer_; }
+
+void Trainer::update(int64_t layer) {
+  const std::vector<size_t>& params = by_layer_[static_cast<size_t>(layer + 1)];
+  if (params.empty()) return;
+  const Ranges::Scope scope(ranges_, "optimizer", layer);
+  ops_->begin_update();
+  optimizer_->step_params(params);
+}
+
 void Trainer::record(int micro) {
   const bool last = micro == options_.accumulation - 1;
+  const Ranges::Scope scope(ranges_, "batch");
+  const auto backward = [&](Observer* observer) {
+    const Ranges::Scope phase(ranges_, "backward");
+    model_->backward(model_->tokens(), micro > 0, observer);
+  };
   ops_->run(micro, [&] {
-    const Tokens& on = model_->tokens();
     ops_->mark(before_forward(micro));
-    model_->forward(on, micro > 0);
+    {
+      const Ranges::Scope phase(ranges_, "forward");
+      model_->forward(model_->tokens(), micro > 0, &ranges_);
+    }
     ops_->mark(before_backward(micro));
-    model_->backward(on, micro > 0);
-    if (!last) return;
-    ops_->mark(kBeforeOptimizer);
-    if (optimizer_) {
-      StepArgs args;
-      args.accumulation = static_cast<double>(options_.accumulation);
+    StepArgs args;
+    args.accumulation = static_cast<double>(options_.accumulation);
+    if (last && overlaps()) {
+      Updates updates(*this);
+      args.stream = ops_->begin_update();
+      optimizer_->begin_step(args);
+      backward(&updates);
+      ops_->mark(kBeforeOptimizer);
+      const Ranges::Scope phase(ranges_, "optimizer");
+      optimizer_->end_step();
+      ops_->end_updates();
+    } else {
+      backward(&ranges_);
+      if (!last) return;
+      ops_->mark(kBeforeOptimizer);
+      const Ranges::Scope phase(ranges_, "optimizer");
       args.stream = ops_->stream();
-      optimizer_->step(args);
+      if (optimizer_) optimizer_->step(args);
     }
     ops_->mark(kEnd);
   });
@@ -166,8 +228,12 @@ void Trainer::step(std::span<const data::Batch> batches) {
                                                          batches.size(), options_.accumulation));
   }
   losses_.clear();
+  const Ranges::Scope scope(ranges_, "step");
   for (size_t micro = 0; micro < batches.size(); ++micro) {
-    model_->upload(batches[micro]);
+    {
+      const Ranges::Scope part(ranges_, "upload");
+      model_->upload(batches[micro]);
+    }
     record(static_cast<int>(micro));
     if (micro + 1 < batches.size()) losses_.push_back(model_->loss());
   }
@@ -192,6 +258,7 @@ StepTimes Trainer::times() {
 }
 
 double Trainer::evaluate(const data::Batch& batch) {
+  const Ranges::Scope scope(ranges_, "evaluation");
   model_->evaluate(model_->upload(batch));
   return model_->loss();
 }

@@ -12,6 +12,7 @@
 
 #include "gallop/optimizer.h"
 #include "gpt/model.h"
+#include "gpt/ranges.h"
 
 namespace gallop::gpt {
 
@@ -21,6 +22,8 @@ enum class Compute { fp32, tf32, bf16, fp16, fp64 };
 std::string_view to_string(Compute);
 Compute parse_compute(std::string_view);
 
+Rounding rounding_in(Compute compute, Rounding rounding);
+
 struct TrainerOptions {
   Config config;
   Device device;
@@ -29,8 +32,9 @@ struct TrainerOptions {
   int64_t accumulation = 1;     // batches in a step
 
   Compute compute = Compute::fp32;
-  // Of 16-bit matrices: master keeps fp32 beside them, remainder the missing 16 bits.
-  Rounding rounding = Rounding::master;
+  // Of 16-bit matrices: remainder keeps the 16 bits of fp32 that bf16 lacks, master all of fp32;
+  // fp16 has no remainder, and a master instead.
+  Rounding rounding = Rounding::remainder;
   std::optional<DType> gradients;  // of matrices; default: bf16 and fp16 as they are, else fp32
   Attention attention = Attention::fused;
   bool compiled = true;       // fused, and on a GPU recorded once; else kernel by kernel
@@ -46,6 +50,9 @@ struct TrainerOptions {
   StatePolicy state;
   Schedule schedule;
   double clip_norm = 0;
+  // On a GPU: parameters are updated while backward goes on. Not where all gradients must be known
+  // first.
+  bool overlap = false;
   uint64_t seed = 1;
 };
 
@@ -72,12 +79,16 @@ class Trainer {
   const TrainerOptions& options() const { return options_; }
   Model& model() { return *model_; }
   Optimizer* optimizer() { return optimizer_ ? &*optimizer_ : nullptr; }
+  Ranges& ranges() { return ranges_; }  // steps tell it what they are at
 
   // One update with the gradient of as many batches as are accumulated.
   void step(std::span<const data::Batch> batches);
   double loss();      // the mean over the last step's batches; waits
   StepTimes times();  // of the last step; waits
   double evaluate(const data::Batch& batch);
+  // What libraries chose, and the same again before the first step (see Ops).
+  std::string algorithms() { return ops_->algorithms(); }
+  void set_algorithms(const std::string& line) { ops_->set_algorithms(line); }
 
   // After values of parameters were set from outside.
   void parameters_changed();
@@ -88,12 +99,17 @@ class Trainer {
 
  private:
   void record(int micro);
+  struct Updates;
+  bool overlaps() const;
+  void update(int64_t layer);
 
   TrainerOptions options_;
+  Ranges ranges_{options_.config.layers};
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
   std::optional<Optimizer> optimizer_;
   std::vector<double> losses_;
+  std::vector<std::vector<size_t>> by_layer_;  // parameters of layer + 1; those after the last
 };
 
 }  // namespace gallop::gpt

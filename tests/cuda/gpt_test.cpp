@@ -168,6 +168,28 @@ TEST_F(GptTrainer, FollowsTheCpu) {
   }
 }
 
+TEST_F(GptTrainer, UpdatesDuringBackwardGiveTheSameBits) {
+  for (const char* model : {kSwiglu, kGpt2}) {
+    TrainerOptions o = options(Compute::bf16, true);
+    o.config = parse_model(model);
+    o.clip_norm = 0;
+    Trainer after(o);
+    o.overlap = true;
+    Trainer during(o);
+    EXPECT_EQ(train(during, 5), train(after, 5));
+    for (size_t i = 0; i < after.model().size(); ++i) {
+      EXPECT_EQ(during.model().values(i), after.model().values(i)) << after.model().spec(i).name;
+    }
+    EXPECT_EQ(during.optimizer()->steps(0), 5);
+  }
+}
+
+TEST_F(GptTrainer, DoesNotUpdateDuringBackwardWhatIsToBeClipped) {
+  TrainerOptions o = options(Compute::bf16, true);
+  o.overlap = true;
+  EXPECT_THROW(Trainer{o}, Error);
+}
+
 TEST_F(GptTrainer, SaysWhatDoesNotFit) {
   TrainerOptions o = options(Compute::fp32, true);
   o.batch = int64_t{1} << 24;

@@ -106,6 +106,8 @@ class CpuOps final : public Ops {
   bool has_aside() override { return false; }
   void mark_aside(int) override {}
   void wait_aside(int) override {}
+  void* begin_update() override { return nullptr; }
+  void end_updates() override {}
   std::string algorithms() override { return {}; }
   void set_algorithms(const std::string&) override {}
 

@@ -8,6 +8,8 @@
 
 namespace gallop::gpt::cuda {
 
+using gallop::cuda::launch;
+
 struct Bf16 {
   Half bits;
 };

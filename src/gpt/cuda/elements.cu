@@ -9,7 +9,6 @@ namespace gallop::gpt::cuda {
 namespace {
 
 using gallop::cuda::check;
-using gallop::cuda::launch;
 
 constexpr int kThreads = 256;
 

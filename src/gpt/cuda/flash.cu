@@ -11,7 +11,6 @@ namespace gallop::gpt::cuda {
 namespace {
 
 using gallop::cuda::check;
-using gallop::cuda::launch;
 
 constexpr int kThreads = 128, kAcross = 8, kDown = kThreads / kAcross;
 constexpr int kWidest = 128;

@@ -48,12 +48,13 @@ class GpuOps final : public Ops {
   GpuOps(const Config& config, const GpuOptions& options)
       : config_((require(config, options.device), config)),
         options_(options),
-        stream_(options.device),
+        stream_(options.device, Stream::Priority::high),
         side_(options.device),
+        updates_(options.device, Stream::Priority::low),
         staging_(options.device),
         matmul_(options.device, options.tune),
         attention_(options, matmul_) {
-    for (cudaEvent_t* event : {&forked_, &done_[0], &done_[1]}) {
+    for (cudaEvent_t* event : {&forked_, &updated_, &done_[0], &done_[1]}) {
       check(cudaEventCreate(event), "making an event");
     }
     if (config.positions == Positions::rope) {
@@ -67,7 +68,7 @@ class GpuOps final : public Ops {
 
   ~GpuOps() override {
     for (auto& [moment, event] : events_) cudaEventDestroy(event);
-    for (cudaEvent_t event : {forked_, done_[0], done_[1]}) cudaEventDestroy(event);
+    for (cudaEvent_t event : {forked_, updated_, done_[0], done_[1]}) cudaEventDestroy(event);
     if (turns_ != nullptr) gallop::cuda::release(options_.device, turns_);
   }
 
@@ -127,6 +128,20 @@ class GpuOps final : public Ops {
     work();
     now_ = &stream_;
     used_aside_ = true;
+  }
+  void* begin_update() override {
+    const auto stream = static_cast<cudaStream_t>(updates_.handle());
+    check(cudaEventRecord(forked_, on()), "updating");
+    check(cudaStreamWaitEvent(stream, forked_, 0), "updating");
+    if (used_aside_) {
+      check(cudaEventRecord(forked_, static_cast<cudaStream_t>(side_.handle())), "updating");
+      check(cudaStreamWaitEvent(stream, forked_, 0), "updating");
+    }
+    return stream;
+  }
+  void end_updates() override {
+    check(cudaEventRecord(updated_, static_cast<cudaStream_t>(updates_.handle())), "updating");
+    check(cudaStreamWaitEvent(on(), updated_, 0), "updating");
   }
   std::string algorithms() override { return matmul_.choices(); }
   void set_algorithms(const std::string& line) override {
@@ -231,9 +246,9 @@ class GpuOps final : public Ops {
 
   Config config_;
   GpuOptions options_;
-  Stream stream_, side_;
+  Stream stream_, side_, updates_;
   Stream* now_ = &stream_;  // where work goes
-  cudaEvent_t forked_ = nullptr, done_[2] = {};
+  cudaEvent_t forked_ = nullptr, updated_ = nullptr, done_[2] = {};
   bool used_aside_ = false;
   Staging staging_;
   Matmul matmul_;
