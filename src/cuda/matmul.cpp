@@ -2,7 +2,6 @@
 #include "cuda/matmul.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,6 +12,7 @@
 
 #include "cuda/memory.h"
 #include "cuda/runtime.h"
+#include "cuda/shared_library.h"
 #include "gallop/error.h"
 
 namespace gallop::cuda {
@@ -41,17 +41,9 @@ struct Library {
   GALLOP_LT(MatmulAlgoGetHeuristic);
 
   Library() {
-    const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} was not found, which products of matrices on a GPU need", name));
-    }
-    const auto load = [&](auto& to, const char* symbol) {
-      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(handle, symbol));
-      if (to != nullptr) return;
-      throw Error(ErrorCode::unsupported, fmt::format("{} has no {}", name, symbol));
-    };
+    const SharedLibrary library({fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR)},
+                                "which products of matrices on a GPU need");
+    const auto load = [&](auto*& to, const char* symbol) { library.load(to, symbol); };
     load(Create, "cublasLtCreate");
     load(Destroy, "cublasLtDestroy");
     load(GetVersion, "cublasLtGetVersion");

@@ -3,17 +3,16 @@
 
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <type_traits>
 #include <unordered_map>
 
 #include "cuda/runtime.h"
+#include "cuda/shared_library.h"
 #include "gallop/error.h"
 
 namespace gallop::cuda {
@@ -30,18 +29,9 @@ struct Library {
 
   Library() {
     const std::string name = fmt::format("libcupti.so.{}", CUPTI_API_VERSION / 10000);
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const std::string beside = "/usr/local/cuda/extras/CUPTI/lib64/" + name;
-    if (handle == nullptr) handle = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} was not found, which tracing a GPU needs", name));
-    }
-    const auto load = [&](auto& to, const char* symbol) {
-      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(handle, symbol));
-      if (to != nullptr) return;
-      throw Error(ErrorCode::unsupported, fmt::format("{} has no {}", name, symbol));
-    };
+    const SharedLibrary library({name, "/usr/local/cuda/extras/CUPTI/lib64/" + name},
+                                "which tracing a GPU needs");
+    const auto load = [&](auto*& to, const char* symbol) { library.load(to, symbol); };
     load(register_callbacks, "cuptiActivityRegisterCallbacks");
     load(enable, "cuptiActivityEnable");
     load(disable, "cuptiActivityDisable");

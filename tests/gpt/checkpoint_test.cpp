@@ -36,6 +36,8 @@ struct Kind {
   const char* schedule = "constant";
   double lr = 1e-3;
   Rounding rounding = Rounding::nearest;  // another: bf16, on a GPU
+
+  friend std::ostream& operator<<(std::ostream& to, const Kind& k) { return to << k.name; }
 };
 
 class Resuming : public testing::TestWithParam<Kind> {

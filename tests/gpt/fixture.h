@@ -2,6 +2,7 @@
 // Small models of every kind, and batches for them.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,16 @@ struct OnCpu {
     return options;
   }
 };
+
+// Apart, relative to b, by norm.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += (a[i] - b[i]) * (a[i] - b[i]);
+    length += b[i] * b[i];
+  }
+  return std::sqrt(apart) / (std::sqrt(length) + 1e-30);
+}
 
 inline ModelOptions shape(int64_t batch, int64_t time) {
   ModelOptions o;

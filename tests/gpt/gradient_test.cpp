@@ -18,15 +18,6 @@ Gradients gradients(const OnCpu<T>& on) {
   return all;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    apart += (a[i] - b[i]) * (a[i] - b[i]);
-    length += b[i] * b[i];
-  }
-  return std::sqrt(apart) / (std::sqrt(length) + 1e-30);
-}
-
 template <class T>
 void expect_near(const OnCpu<T>& on, const Gradients& a, const Gradients& b, double bound) {
   for (size_t i = 0; i < a.size(); ++i) {

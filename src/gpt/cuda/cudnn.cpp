@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "gpt/cuda/cudnn.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <type_traits>
 
 #include "cuda/runtime.h"
+#include "cuda/shared_library.h"
 #include "gallop/error.h"
 
 namespace gallop::cuda::cudnn {
@@ -38,19 +38,10 @@ struct Library {
   size_t version = 0;
 
   Library() {
-    const std::string name = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} was not found, which fused attention needs (LD_LIBRARY_PATH "
-                              "says where it lies)",
-                              name));
-    }
-    const auto load = [&](auto& to, const char* symbol) {
-      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(handle, symbol));
-      if (to != nullptr) return;
-      throw Error(ErrorCode::unsupported, fmt::format("{} has no {}", name, symbol));
-    };
+    const gallop::cuda::SharedLibrary library(
+        {fmt::format("libcudnn.so.{}", CUDNN_MAJOR)},
+        "which fused attention needs (LD_LIBRARY_PATH says where it lies)");
+    const auto load = [&](auto*& to, const char* symbol) { library.load(to, symbol); };
     load(GetVersion, "cudnnGetVersion");
     load(GetErrorString, "cudnnGetErrorString");
     load(GetLastErrorString, "cudnnGetLastErrorString");
@@ -65,8 +56,9 @@ struct Library {
     load(BackendExecute, "cudnnBackendExecute");
     version = GetVersion();
     if (version < kOldest) {
-      throw Error(ErrorCode::unsupported, fmt::format("{} is cuDNN {}, fused attention needs {}",
-                                                      name, name_of(version), name_of(kOldest)));
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{} is cuDNN {}, fused attention needs {}", library.name(),
+                              name_of(version), name_of(kOldest)));
     }
   }
 };
