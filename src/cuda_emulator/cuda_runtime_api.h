@@ -16,6 +16,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureIsolation = 905,
   cudaErrorIllegalState = 401
 };
 

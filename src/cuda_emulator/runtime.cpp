@@ -26,6 +26,7 @@ struct EmulatedGraph {
 struct EmulatedStream {
   EmulatedGraph* capture = nullptr;
   EmulatedStream* behind = nullptr;  // whom it waited for
+  size_t joined = 0;                 // which capture it has become part of
   std::deque<std::function<void()>> waiting;
   size_t done = 0;  // of what was ever put on it while behind
 };
@@ -33,6 +34,7 @@ struct EmulatedEvent {
   std::chrono::steady_clock::time_point at;
   EmulatedStream* stream = nullptr;  // it was recorded on
   size_t position = 0;               // behind so much of its work
+  size_t joined = 0;                 // which capture the stream was part of
 };
 
 namespace gallop::emulator {
@@ -50,6 +52,7 @@ struct Device {
   std::map<uintptr_t, Range> memory;
   size_t used = 0;
   int captures = 0;
+  size_t captured = 0;  // ever
   std::map<const void*, Bind> kernels;
 };
 
@@ -144,6 +147,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "the operation cannot be performed in the present state";
     case cudaErrorCooperativeLaunchTooLarge:
       return "too many blocks in cooperative launch";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
   }
@@ -236,11 +241,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   EmulatedStream* other = event->stream;
   if (stream == nullptr) return cudaErrorInvalidValue;
   if (other == nullptr || other == stream) return cudaSuccess;
-  if (other->behind != nullptr) {
-    EmulatedStream* on = stream;
-    while (on->behind != nullptr) on = on->behind;
-    return catch_up(other, event->position, on);
+  EmulatedStream* on = stream;
+  while (on->behind != nullptr) on = on->behind;
+  if (on->capture != nullptr && stream->joined == on->joined && event->joined != on->joined) {
+    return cudaErrorStreamCaptureIsolation;
   }
+  stream->joined = event->joined;
+  if (other->behind != nullptr) return catch_up(other, event->position, on);
   stream->behind = other;
   return cudaSuccess;
 }
@@ -262,6 +269,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
   stream->capture = new EmulatedGraph;
   const std::lock_guard lock(device().mutex);
+  stream->joined = ++device().captured;
   ++device().captures;
   return cudaSuccess;
 }
@@ -269,6 +277,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (stream == nullptr || stream->capture == nullptr) return cudaErrorIllegalState;
   *graph = stream->capture;
   stream->capture = nullptr;
+  stream->joined = 0;
   const std::lock_guard lock(device().mutex);
   --device().captures;
   return cudaSuccess;
@@ -282,6 +291,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
+  event->joined = stream == nullptr ? 0 : stream->joined;
   if (stream != nullptr) event->position = stream->done + stream->waiting.size();
   return event->at = std::chrono::steady_clock::now(), cudaSuccess;
 }

@@ -98,6 +98,7 @@ class GpuOps final : public Ops {
   // Kernel by kernel the first time: libraries choose their ways then, and some rules begin.
   void run(int program, const std::function<void()>& work) override {
     auto [at, first] = graphs_.try_emplace(program);
+    used_aside_ = false;
     if (first || !options_.graphs) return work();
     if (!at->second) {
       capturing_ = true;
