@@ -87,6 +87,7 @@ void add_check_note(const std::vector<Row>& rows, std::vector<std::string>& note
   }
   if (worst.empty()) return;
   std::vector<std::string> errors;
+  errors.reserve(worst.size());
   for (const auto& [precision, error] : worst) {
     errors.push_back(fmt::format("{} {:.1e} (at most {:.0e})", precision, error,
                                  attention_bound(gpt::parse_compute(precision))));

@@ -170,8 +170,8 @@ double peak_flops(const TrainCase& c) {
   CpuProducts products(o.compute == gpt::Compute::fp64,
                        o.threads > 0 ? o.threads : cpu::default_threads());
   products.run(1);
-  std::vector<double> seconds;
-  for (int i = 0; i < 5; ++i) seconds.push_back(Batch{[&](int n) { products.run(n); }, 2}());
+  std::vector<double> seconds(5);
+  for (double& s : seconds) s = Batch{[&](int n) { products.run(n); }, 2}();
   return products.flops() / median(seconds);
 }
 

@@ -172,6 +172,7 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows) {
     }
   }
   std::vector<std::string> errors;
+  errors.reserve(worst.size());
   for (const auto& [precision, error] : worst) {
     errors.push_back(fmt::format("{} {:.1e} (at most {:.0e})", precision, error,
                                  gradient_bound(gpt::parse_compute(precision))));

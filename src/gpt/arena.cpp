@@ -100,6 +100,7 @@ Tensor Arena::take(std::string_view name, MemoryClass cls, int64_t layer, DType 
   if (planning_) {
     current_->buffers.push_back(
         {std::string(name), cls, layer, t.bytes(), 0, ++current_->moments, 0});
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a number in disguise, never followed
     t.data = reinterpret_cast<void*>(current_->buffers.size() << kFakeBits);
     return t;
   }

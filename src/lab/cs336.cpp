@@ -208,9 +208,9 @@ std::vector<std::string> read_memory(const std::vector<Row>& rows) {
     const auto by_context = [](const auto& a, const auto& b) {
       return *number(*a.second, "context") < *number(*b.second, "context");
     };
-    const auto [least, most] = std::minmax_element(group.begin(), group.end(), by_context);
+    const auto ends = std::minmax_element(group.begin(), group.end(), by_context);
     const auto ratio = [&](const char* name) {
-      return *number(*most->second, name) / *number(*least->second, name);
+      return *number(*ends.second->second, name) / *number(*ends.first->second, name);
     };
     growth.add(std::pow(2, std::log(ratio("activations_mb")) / std::log(ratio("context"))));
   }

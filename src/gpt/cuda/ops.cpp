@@ -22,7 +22,6 @@ namespace cuda {
 namespace {
 
 using gallop::cuda::check;
-using gallop::cuda::Element;
 using gallop::cuda::Graph;
 using gallop::cuda::Matmul;
 using gallop::cuda::Product;
