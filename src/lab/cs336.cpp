@@ -197,6 +197,7 @@ std::vector<std::string> read_memory(const std::vector<Row>& rows) {
       bytes[optimizer].add(*number(*row, "state_mb") * (1 << 20) / *number(*row, "parameters"));
     }
   }
+  notes.reserve(added.size() + 1);
   for (const auto& [optimizer, percent] : added) {
     notes.push_back(
         fmt::format("{} adds {} % to the peak without it: {} bytes of state a parameter", optimizer,

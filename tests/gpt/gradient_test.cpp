@@ -33,8 +33,9 @@ void check_by_differences(const Config& config, ModelOptions options) {
   const Tokens& tokens = on.model.upload(batch);
   constexpr double kApart = 1e-5;
   for (size_t i = 0; i < on.model.size(); ++i) {
-    std::vector<double> values = on.model.values(i), expected(values.size());
-    for (size_t j = 0; j < values.size(); ++j) {
+    std::vector<double> values = on.model.values(i), expected, ours;
+    const size_t step = values.size() / 80 + 1;  // not every element of the larger matrices
+    for (size_t j = 0; j < values.size(); j += step) {
       const double before = values[j];
       const auto loss_at = [&](double value) {
         values[j] = value;
@@ -43,13 +44,14 @@ void check_by_differences(const Config& config, ModelOptions options) {
         return on.model.loss();
       };
       // Of fourth order: what is left is rounding, about 1e-16 / 1e-5.
-      expected[j] = (8 * (loss_at(before + kApart) - loss_at(before - kApart)) -
-                     (loss_at(before + 2 * kApart) - loss_at(before - 2 * kApart))) /
-                    (12 * kApart);
+      expected.push_back((8 * (loss_at(before + kApart) - loss_at(before - kApart)) -
+                          (loss_at(before + 2 * kApart) - loss_at(before - 2 * kApart))) /
+                         (12 * kApart));
+      ours.push_back(found[i][j]);
       values[j] = before;
     }
     on.model.set_values(i, values);
-    EXPECT_LE(distance(found[i], expected), 2e-8) << on.model.spec(i).name;
+    EXPECT_LE(distance(ours, expected), 2e-8) << on.model.spec(i).name;
   }
 }
 
