@@ -6,6 +6,7 @@
 
 #include <charconv>
 
+#include "bench/nvml.h"
 #include "cuda/memory.h"
 #include "gallop/error.h"
 #include "lab/report.h"
@@ -47,6 +48,10 @@ void Where::add_to(CLI::App& app) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--seed", seed, "Seed of everything random")->capture_default_str();
+}
+
+void Where::prefer_gpu(const CLI::App& app) {
+  if (app.count("--device") == 0 && !bench::find_gpus().empty() && cuda::built()) device = "cuda";
 }
 
 Device Where::parsed() const {

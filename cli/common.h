@@ -26,6 +26,8 @@ struct Where {
   uint64_t seed = 1;
   void add_to(CLI::App& app);
   Device parsed() const;  // throws when the device is not to be had
+  // The GPU if there is one and --device was not given.
+  void prefer_gpu(const CLI::App& app);
 };
 
 // One flag for every knob of every rule; a given flag applies to those chosen rules that have it.

@@ -82,9 +82,7 @@ void add_adan_gpt2(CLI::App& suite) {
   s->where.add_to(*adan);
   s->output.add_to(*adan);
   adan->callback([s, adan] {
-    if (adan->count("--device") == 0 && !bench::find_gpus().empty() && cuda::built()) {
-      s->where.device = "cuda";
-    }
+    s->where.prefer_gpu(*adan);
     s->options.device = s->where.parsed();
     s->options.threads = s->where.threads;
     s->options.sampler.seed = s->where.seed;

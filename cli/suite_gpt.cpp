@@ -33,13 +33,6 @@ void emit_all(const Output& output, const std::vector<lab::Table>& tables) {
   if (!output.path.empty()) io::write_file_atomically(output.path, all);
 }
 
-// The GPU if there is one and nothing else was asked for.
-void choose_device(const CLI::App& app, Where& where) {
-  if (app.count("--device") == 0 && !bench::find_gpus().empty() && cuda::built()) {
-    where.device = "cuda";
-  }
-}
-
 CLI::Validator from(int64_t least) {
   CLI::Validator v = CLI::Range(least, int64_t{1} << 40);
   v.description("");
@@ -86,7 +79,7 @@ void add_cs336(CLI::App& suite) {
   s->where.add_to(*app);
   s->output.add_to(*app);
   app->callback([s, app] {
-    choose_device(*app, s->where);
+    s->where.prefer_gpu(*app);
     s->options.axes.device = s->where.parsed();
     s->options.axes.threads = s->where.threads;
     s->options.axes.seed = s->where.seed;
@@ -144,7 +137,7 @@ void add_adamw_8bit(CLI::App& suite) {
   s->where.add_to(*app);
   s->output.add_to(*app);
   app->callback([s, app] {
-    choose_device(*app, s->where);
+    s->where.prefer_gpu(*app);
     s->options.device = s->where.parsed();
     s->options.threads = s->where.threads;
     s->options.seed = s->where.seed;

@@ -2,7 +2,6 @@
 #include "cli/train_report.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,30 +17,16 @@
 #include "data/synthetic.h"
 #include "gallop/error.h"
 #include "io/atomic_file.h"
+#include "lab/terminal.h"
 
 namespace gallop::cli {
 namespace {
 
 using nlohmann::json;
 
-bool stderr_redraws() {
-  const char* term = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && (term == nullptr || std::strcmp(term, "dumb") != 0);
-}
-
-size_t terminal_columns() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
-
-// "0:07", "12:34" or "1:02:03".
-std::string clock_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
-  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
-  return fmt::format("{}:{:02}", minutes, whole % 60);
-}
+using lab::clock_text;
+using lab::stderr_redraws;
+using lab::terminal_columns;
 
 std::string rate(double tokens_per_s) {
   if (tokens_per_s < 1e4) return fmt::format("{:.0f} tokens/s", tokens_per_s);

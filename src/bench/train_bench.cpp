@@ -25,8 +25,6 @@ constexpr double kMb = 1 << 20;
 constexpr int64_t kBatches = 4;  // made before the first step and used in turns
 
 bool on_gpu(const TrainCase& c) { return c.options.device.kind == Device::Kind::cuda; }
-bool narrow(gpt::Compute c) { return c == gpt::Compute::bf16 || c == gpt::Compute::fp16; }
-
 lab::Row identity(const TrainCase& c) {
   const gpt::TrainerOptions& o = c.options;
   const bool optimized = o.optimizer != "none";
@@ -34,7 +32,7 @@ lab::Row identity(const TrainCase& c) {
   row.set("model", c.model).set("context", o.time).set("batch", o.batch);
   row.set("precision", gpt::to_string(o.compute)).set("mode", o.compiled ? "compiled" : "eager");
   row.set("optimizer", o.optimizer).set("state", optimized ? c.state.c_str() : nullptr);
-  const bool rounds = optimized && narrow(o.compute);
+  const bool rounds = optimized && gpt::in_16_bits(o.compute);
   row.set("rounding", rounds ? to_string(o.rounding).data() : nullptr);
   row.set("attention", attention_name(o.attention)).set("recompute", o.checkpoints ? "yes" : "no");
   row.set("accumulation", o.accumulation).set("warmup", c.warmup);
@@ -61,7 +59,7 @@ class Runner {
  public:
   explicit Runner(const TrainCase& c) : case_(c) {
     const gpt::TrainerOptions& o = c.options;
-    const double width = o.compute == gpt::Compute::fp64 ? 8 : narrow(o.compute) ? 2 : 4;
+    const double width = o.compute == gpt::Compute::fp64 ? 8 : gpt::in_16_bits(o.compute) ? 2 : 4;
     require_memory(c, 2 * width * static_cast<double>(gpt::parameter_count(o.config)),
                    "parameters and gradients");
     const double start = seconds_now();

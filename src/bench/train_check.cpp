@@ -16,8 +16,6 @@ namespace {
 
 constexpr int64_t kRows = 2, kTime = 33, kVocabulary = 97;
 
-bool narrow(gpt::Compute c) { return c == gpt::Compute::bf16 || c == gpt::Compute::fp16; }
-
 DType matrices_type(gpt::Compute c) {
   if (c == gpt::Compute::bf16) return DType::bf16;
   if (c == gpt::Compute::fp16) return DType::f16;
@@ -82,8 +80,9 @@ void check_optimizer(const gpt::TrainerOptions& o) {
   c.hyper = o.hyper;
   if (o.compiled && o.device.kind == Device::Kind::cuda) c.mode = Mode::compiled;
   const DType type = matrices_type(o.compute);
-  c.formats = {type, o.gradients.value_or(type), narrow(o.compute) ? o.rounding : Rounding::nearest,
-               StateFormat::f32, Rounding::stochastic};
+  c.formats = {type, o.gradients.value_or(type),
+               gpt::in_16_bits(o.compute) ? o.rounding : Rounding::nearest, StateFormat::f32,
+               Rounding::stochastic};
   c.state = o.state;
   check_contender(c, 4, o.threads, o.device);
 }

@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include "cuda/memory.h"
 #include "cuda/runtime.h"
@@ -90,7 +88,6 @@ struct Way {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algo{};
-  std::vector<cublasLtMatmulAlgo_t> others;  // to be tried before the first run
 };
 
 std::string describe(const Product& p) {
@@ -132,7 +129,6 @@ struct Operands {
 
 struct Matmul::Impl {
   int device;
-  bool tune;
   cublasLtHandle_t handle = nullptr;
   std::map<void*, void*> workspaces;  // by stream: what runs side by side must not share one
   std::map<Product, Way> ways;
@@ -155,40 +151,9 @@ struct Matmul::Impl {
                          &algo, workspace(stream), kWorkspace, static_cast<cudaStream_t>(stream)),
         "multiplying matrices");
   }
-
-  // The result goes elsewhere meanwhile: it may be added to what is there.
-  void find_fastest(const Product& p, Way& way, Operands x, void* stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status), "asking a stream");
-    if (status != cudaStreamCaptureStatusNone) return;
-    const size_t bytes = static_cast<size_t>(p.stride_c * (p.count - 1) + p.ld_c * p.n) * 8;
-    x.d = allocate(device, bytes);
-    x.c = x.d;
-    cudaEvent_t begin = nullptr, end = nullptr;
-    check(cudaEventCreate(&begin), "making an event");
-    check(cudaEventCreate(&end), "making an event");
-    float best = INFINITY;
-    for (const cublasLtMatmulAlgo_t& algo : way.others) {
-      constexpr int kRuns = 5;
-      go(p, way, algo, x, stream);
-      cudaEventRecord(begin, static_cast<cudaStream_t>(stream));
-      for (int i = 0; i < kRuns; ++i) go(p, way, algo, x, stream);
-      cudaEventRecord(end, static_cast<cudaStream_t>(stream));
-      check(cudaEventSynchronize(end), "trying a product");
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, begin, end), "trying a product");
-      if (ms >= best) continue;
-      best = ms;
-      way.algo = algo;
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    release(device, x.d);
-    way.others.clear();
-  }
 };
 
-Matmul::Matmul(int device, bool tune) : impl_(new Impl{device, tune, nullptr, {}, {}, {}}) {
+Matmul::Matmul(int device) : impl_(new Impl{device, nullptr, {}, {}, {}}) {
   check_lt(library().Create(&impl_->handle), "starting cuBLASLt");
 }
 
@@ -268,13 +233,11 @@ void Matmul::prepare(const Product& p) {
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.stride_b);
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.stride_c);
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.stride_c);
-  // Unless asked to try, always the first answer: the same bits on every run.
-  constexpr int kMostTried = 16;
-  cublasLtMatmulHeuristicResult_t results[kMostTried] = {};
+  // Always the first answer, never the fastest of some tried: the same bits on every run.
+  cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  const cublasStatus_t status =
-      lt.MatmulAlgoGetHeuristic(impl_->handle, way.desc, way.a, way.b, way.c, way.c, preference,
-                                impl_->tune ? kMostTried : 1, results, &found);
+  const cublasStatus_t status = lt.MatmulAlgoGetHeuristic(
+      impl_->handle, way.desc, way.a, way.b, way.c, way.c, preference, 1, &result, &found);
   lt.MatmulPreferenceDestroy(preference);
   check_lt(status, "asking how to multiply");
   if (found == 0) {
@@ -283,27 +246,21 @@ void Matmul::prepare(const Product& p) {
         fmt::format("cuBLASLt has no product of {} x {} matrices with {} terms", p.m, p.n, p.k));
   }
   for (cublasLtMatrixLayout_t of : {way.a, way.b, way.c}) set_count(of, p.count);
-  way.algo = results[0].algo;
   const auto known = impl_->known.find(describe(p));
-  if (known != impl_->known.end()) {
-    way.algo = from_hex(known->second);
-  } else if (impl_->tune) {
-    for (int i = 0; i < found; ++i) way.others.push_back(results[i].algo);
-  }
+  way.algo = known == impl_->known.end() ? result.algo : from_hex(known->second);
   impl_->ways.emplace(p, way);
 }
 
 void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,
                  const void* c, void* d, void* stream, const void* bias) {
   prepare(p);
-  Way& way = impl_->ways.at(p);
+  const Way& way = impl_->ways.at(p);
   if (p.bias) {
     check_lt(library().MatmulDescSetAttribute(way.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                               sizeof bias),
              "multiplying matrices");
   }
   const Operands x{alpha, beta, a, b, c, bias, d};
-  if (!way.others.empty()) impl_->find_fastest(p, way, x, stream);
   impl_->go(p, way, way.algo, x, stream);
 }
 

@@ -27,9 +27,7 @@ struct Product {
 
 class Matmul {
  public:
-  // With `tune`, every product is tried in several ways when it is first run, and goes the fastest
-  // from then on; else the one that cuBLASLt names first, the same in every process.
-  explicit Matmul(int device, bool tune = false);
+  explicit Matmul(int device);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;

@@ -72,7 +72,7 @@ struct Matmul::Impl {
   std::set<Product> prepared;
 };
 
-Matmul::Matmul(int, bool) : impl_(new Impl) {}
+Matmul::Matmul(int) : impl_(new Impl) {}
 Matmul::~Matmul() = default;
 
 std::string Matmul::choices() const { return "plain"; }

@@ -54,7 +54,7 @@ void Graph::launch() { absent(); }
 int Graph::nodes() const { absent(); }
 
 struct Matmul::Impl {};
-Matmul::Matmul(int, bool) { absent(); }
+Matmul::Matmul(int) { absent(); }
 Matmul::~Matmul() = default;
 void Matmul::prepare(const Product&) { absent(); }
 std::string Matmul::choices() const { absent(); }

@@ -8,10 +8,7 @@
 namespace gallop::gpt {
 namespace {
 
-constexpr size_t kAlignment = 256;
 constexpr int kFakeBits = 44;  // dry runs: the buffer's number above, what is added to it below
-
-size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool meet(const Buffer& a, const Buffer& b) { return a.first < b.last && b.first < a.last; }
 
@@ -36,11 +33,11 @@ void place(Plan& plan) {
     size_t at = 0;
     for (const Buffer* other : placed) {
       if (!meet(buffer, *other)) continue;
-      if (at + rounded(buffer.bytes) <= other->offset) break;
-      at = std::max(at, other->offset + rounded(other->bytes));
+      if (at + whole_places(buffer.bytes) <= other->offset) break;
+      at = std::max(at, other->offset + whole_places(other->bytes));
     }
     buffer.offset = at;
-    plan.bytes = std::max(plan.bytes, at + rounded(buffer.bytes));
+    plan.bytes = std::max(plan.bytes, at + whole_places(buffer.bytes));
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), &buffer,
                          [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; }),
@@ -51,7 +48,7 @@ void place(Plan& plan) {
 std::array<size_t, kMemoryClasses> at_peak(const Plan& plan) {
   std::vector<std::array<int64_t, kMemoryClasses>> change(static_cast<size_t>(plan.moments) + 2);
   for (const Buffer& b : plan.buffers) {
-    const int64_t bytes = static_cast<int64_t>(rounded(b.bytes));
+    const int64_t bytes = static_cast<int64_t>(whole_places(b.bytes));
     change[static_cast<size_t>(b.first)][static_cast<size_t>(b.cls)] += bytes;
     change[static_cast<size_t>(b.last)][static_cast<size_t>(b.cls)] -= bytes;
   }

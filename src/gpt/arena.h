@@ -19,6 +19,9 @@ enum class MemoryClass { parameters, gradients, state, activations, logits, work
 inline constexpr int kMemoryClasses = 6;
 std::string_view to_string(MemoryClass);
 
+// What a buffer takes: places begin at multiples of 256 bytes.
+constexpr size_t whole_places(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 struct Buffer {
   std::string name;
   MemoryClass cls;

@@ -16,11 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kAlignment = 256;  // the arena's
 constexpr double kMb = 1 << 20;
 constexpr int kStep = 1, kBuffers = 2;  // what traces call processes
-
-size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::string layer_name(int64_t layer) {
   return layer < 0 ? "outside of the layers" : fmt::format("layer {}", layer);
@@ -127,7 +124,7 @@ MemoryProfile profile_memory(const Plan& plan, const MemoryByClass& fixed) {
   p.moments.assign(static_cast<size_t>(plan.moments) + 2, fixed);
   for (const Buffer& b : plan.buffers) {
     for (int64_t at = b.first; at < b.last; ++at) {
-      p.moments[static_cast<size_t>(at)][static_cast<size_t>(b.cls)] += rounded(b.bytes);
+      p.moments[static_cast<size_t>(at)][static_cast<size_t>(b.cls)] += whole_places(b.bytes);
     }
   }
   for (size_t at = 0; at < p.moments.size(); ++at) {
@@ -157,7 +154,7 @@ std::string describe_layers(const MemoryProfile& p) {
   for (const Buffer& b : p.buffers) {
     const auto peak = static_cast<int64_t>(p.peak);
     const bool there = b.first <= peak && peak < b.last;
-    kept[b.layer] += there && b.cls == MemoryClass::activations ? rounded(b.bytes) : 0;
+    kept[b.layer] += there && b.cls == MemoryClass::activations ? whole_places(b.bytes) : 0;
   }
   std::vector<std::string> parts;
   for (auto at = kept.upper_bound(-1); at != kept.end();) {

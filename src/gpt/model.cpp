@@ -15,10 +15,6 @@
 namespace gallop::gpt {
 namespace {
 
-constexpr size_t kAlignment = 256;
-
-size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 template <class F>
 void in_parallel(size_t n, F f) {
   auto work = [&](int i, int count) {
@@ -81,7 +77,7 @@ void Model::allocate() {
                                                               : precision.vectors;
       tensors.push_back(s.matrix() ? Tensor{nullptr, type, s.shape[0], s.shape[1]}
                                    : Tensor{nullptr, type, 1, s.shape[0]});
-      bytes += rounded(tensors.back().bytes());
+      bytes += whole_places(tensors.back().bytes());
     }
   };
   lay_out(params_, false, param_bytes_);
@@ -92,7 +88,7 @@ void Model::allocate() {
     std::byte* at = get(bytes);
     for (Tensor& t : tensors) {
       t.data = at;
-      at += rounded(t.bytes());
+      at += whole_places(t.bytes());
     }
   };
   put(params_, param_bytes_);

@@ -141,7 +141,6 @@ struct GpuOptions {
   int device = 0;
   bool tf32 = false;          // products of fp32 numbers in 19 bits of them
   bool graphs = true;         // what is run twice is recorded
-  bool tune = false;          // products go the fastest of several ways
   bool deterministic = true;  // the same bits every time, in more workspace
 };
 std::unique_ptr<Ops> gpu_ops(const Config& config, const GpuOptions& options);

@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::string_view kComputes[] = {"fp32", "tf32", "bf16", "fp16", "fp64"};
 
-bool narrow(Compute c) { return c == Compute::bf16 || c == Compute::fp16; }
-
 Precision precision_of(const TrainerOptions& o) {
   Precision p;
   switch (o.compute) {
@@ -48,7 +46,6 @@ std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
     gpu.tf32 = o.compute == Compute::tf32;
     gpu.graphs = o.compiled;
     gpu.deterministic = o.deterministic;
-    gpu.tune = o.tune;
     return gpu_ops(o.config, gpu);
   }
   if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);
@@ -91,7 +88,7 @@ Optimizer make_optimizer(const TrainerOptions& o, Model& model) {
     }
     group.state = o.state;
     group.schedule = o.schedule;
-    if (narrow(o.compute)) group.rounding = o.rounding;
+    if (in_16_bits(o.compute)) group.rounding = o.rounding;
     optimizer.add_group(std::move(groups[i]), group);
   }
   return optimizer;

@@ -21,6 +21,7 @@ namespace gallop::gpt {
 enum class Compute { fp32, tf32, bf16, fp16, fp64 };
 std::string_view to_string(Compute);
 Compute parse_compute(std::string_view);
+constexpr bool in_16_bits(Compute c) { return c == Compute::bf16 || c == Compute::fp16; }
 
 Rounding rounding_in(Compute compute, Rounding rounding);
 
@@ -38,7 +39,6 @@ struct TrainerOptions {
   std::optional<DType> gradients;  // of matrices; default: bf16 and fp16 as they are, else fp32
   Attention attention = Attention::fused;
   bool compiled = true;       // fused, and on a GPU recorded once; else kernel by kernel
-  bool tune = false;          // on a GPU: products go the fastest of several ways
   bool deterministic = true;  // on a GPU: the same bits every time, in more workspace
   bool checkpoints = false;
   size_t logits_bytes = ModelOptions().logits_bytes;

@@ -2,14 +2,12 @@
 #include "lab/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+
+#include "lab/terminal.h"
 
 namespace gallop::lab {
 namespace {
@@ -19,28 +17,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
 constexpr int kBarCells = 20;
-constexpr size_t kDefaultColumns = 80;
 constexpr std::string_view kEnd = "ended";  // the last plain line's detail
-
-bool stderr_redraws() {
-  const char* term = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && (term == nullptr || std::strcmp(term, "dumb") != 0);
-}
-
-size_t terminal_columns() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : kDefaultColumns;
-}
-
-// "0:07", "12:34" or "1:02:03".
-std::string clock_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
-  const int64_t hours = whole / 3600;
-  const int64_t minutes = whole / 60 % 60;
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
-  return fmt::format("{}:{:02}", minutes, whole % 60);
-}
 
 // Cuts UTF-8 text after so many code points: a wrapped line could not be redrawn in place.
 std::string cut(const std::string& text, size_t columns) {

@@ -51,7 +51,7 @@ class GpuOps final : public Ops {
         side_(options.device),
         updates_(options.device, Stream::Priority::low),
         staging_(options.device),
-        matmul_(options.device, options.tune),
+        matmul_(options.device),
         attention_(options, matmul_) {
     for (cudaEvent_t* event : {&forked_, &updated_, &done_[0], &done_[1]}) {
       check(cudaEventCreate(event), "making an event");

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// What lines that tell how far something has come need to know of stderr.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace gallop::lab {
+
+bool stderr_redraws();  // it is a terminal that can write over a line
+size_t terminal_columns();
+std::string clock_text(double seconds);  // "0:07", "12:34" or "1:02:03"
+
+}  // namespace gallop::lab
