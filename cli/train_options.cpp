@@ -163,8 +163,12 @@ void TrainOptions::add_computation(CLI::App& app) {
   app.add_option("--rounding", rounding,
                  "Of 16-bit matrices: master, remainder, stochastic or nearest")
       ->capture_default_str();
+  app.add_option("--loss-scale", trainer.loss_scale,
+                 "What the loss is multiplied by at first; it grows and falls with what gradients "
+                 "bear; 0: nothing; default: 65536 with fp16, else nothing");
   app.add_flag("--overlap", trainer.overlap,
-               "On a GPU: update parameters while backward goes on (not with --clip-norm)");
+               "On a GPU: update parameters while backward goes on (not with --clip-norm or a loss "
+               "scale)");
   app.add_option("--mode", mode, "compiled: fused and, on a GPU, recorded; or eager")
       ->check(CLI::IsMember({"eager", "compiled"}))
       ->capture_default_str();

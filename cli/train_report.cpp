@@ -149,6 +149,10 @@ TrainLog::TrainLog(const std::string& path, int64_t first) : path_(path) {
 void TrainLog::step(const gpt::StepReport& r, std::optional<double> grad_norm) {
   nlohmann::ordered_json line = {{"step", r.step}, {"loss", r.loss}, {"lr", r.lr}};
   if (grad_norm) line["grad_norm"] = *grad_norm;
+  if (r.scale) {
+    line["loss_scale"] = r.scale->scale;
+    line["skipped_steps"] = r.scale->skipped;
+  }
   line["tokens_per_s"] = std::round(r.tokens_per_s);
   if (r.evaluated) line["validation_loss"] = *r.validation;
   const std::string text = line.dump() + '\n';
@@ -184,6 +188,10 @@ lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std:
       row.set("lowest_loss", known->lowest_loss(o.time));
       row.set("above_lowest", loss - known->lowest_loss(o.time));
     }
+  }
+  if (const auto scale = trainer.loss_scale()) {
+    row.set("loss_scale", static_cast<double>(scale->scale));
+    row.set("skipped_steps", scale->skipped);
   }
   if (r.tokens_per_s > 0) {
     row.set("tokens_per_s", r.tokens_per_s);

@@ -154,6 +154,9 @@ class Optimizer {
   // The next four wait for a GPU.
   int64_t steps(size_t param) const;  // updates this parameter has had
   int64_t skipped() const;
+  // Where a device counts what skipped() says, for work that is queued behind a step; from the
+  // first step on.
+  const int64_t* skipped_at() const;
   // Elements whose quantised state was not finite and became zero, for a NaN or Inf in the
   // gradient, counted in every step; the others of their block are not affected.
   int64_t not_finite() const;

@@ -32,7 +32,7 @@ lab::Row identity(const TrainCase& c) {
   row.set("model", c.model).set("context", o.time).set("batch", o.batch);
   row.set("precision", gpt::to_string(o.compute)).set("mode", o.compiled ? "compiled" : "eager");
   row.set("optimizer", o.optimizer).set("state", optimized ? c.state.c_str() : nullptr);
-  const bool rounds = optimized && gpt::in_16_bits(o.compute);
+  const bool rounds = optimized && gpt::in_16_bits(o);
   row.set("rounding", rounds ? to_string(o.rounding).data() : nullptr);
   row.set("attention", attention_name(o.attention)).set("recompute", o.checkpoints ? "yes" : "no");
   row.set("accumulation", o.accumulation).set("warmup", c.warmup);
@@ -59,7 +59,7 @@ class Runner {
  public:
   explicit Runner(const TrainCase& c) : case_(c) {
     const gpt::TrainerOptions& o = c.options;
-    const double width = o.compute == gpt::Compute::fp64 ? 8 : gpt::in_16_bits(o.compute) ? 2 : 4;
+    const double width = o.compute == gpt::Compute::fp64 ? 8 : gpt::in_16_bits(o) ? 2 : 4;
     require_memory(c, 2 * width * static_cast<double>(gpt::parameter_count(o.config)),
                    "parameters and gradients");
     const double start = seconds_now();
@@ -90,7 +90,10 @@ class Runner {
     if (case_.options.optimizer == "none") t.optimizer = 0;  // not even the time to find that out
     const double wall = seconds_now() - start;
     if (taken_++ == 0) first_step_s_ += wall;
-    if (taken_ <= case_.warmup) return;
+    if (taken_ <= case_.warmup) {
+      if (const auto scale = trainer_->loss_scale()) skipped_ = scale->skipped;
+      return;
+    }
     measured_s_ += wall;
     wall_.push_back(wall);
     forward_.push_back(t.forward);
@@ -119,6 +122,10 @@ class Runner {
     }
     row.set("peak_mb", static_cast<double>(use.total()) / kMb);
     row.set("first_step_s", first_step_s_).set("loss", trainer_->loss());
+    if (const auto scale = trainer_->loss_scale()) {
+      row.set("loss_scale", static_cast<double>(scale->scale));
+      row.set("skipped_steps", scale->skipped - skipped_);
+    }
   }
 
  private:
@@ -132,7 +139,7 @@ class Runner {
   const TrainCase& case_;
   std::unique_ptr<gpt::Trainer> trainer_;
   std::vector<data::Batch> batches_;
-  int64_t taken_ = 0;
+  int64_t taken_ = 0, skipped_ = 0;  // skipped: before the first that is measured
   double first_step_s_ = 0, measured_s_ = 0;
   std::vector<double> forward_, backward_, optimizer_, total_, wall_;
 };

@@ -46,7 +46,7 @@ std::vector<TrainCase> train_cases(const TrainAxes& axes) {
     // Without 16-bit matrices that are updated there is nothing to round, and without an optimizer
     // no state.
     const bool optimized = o.optimizer != "none";
-    const bool rounds = optimized && gpt::in_16_bits(o.compute);
+    const bool rounds = optimized && gpt::in_16_bits(o);
     const std::string key = fmt::format(
         "{} {} {} {} {} {} {} {} {} {} {} {}", c.model, o.time, o.batch, gpt::to_string(o.compute),
         o.compiled, o.optimizer, optimized ? c.state : "", rounds ? to_string(o.rounding) : "",

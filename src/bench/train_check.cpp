@@ -16,17 +16,11 @@ namespace {
 
 constexpr int64_t kRows = 2, kTime = 33, kVocabulary = 97;
 
-DType matrices_type(gpt::Compute c) {
-  if (c == gpt::Compute::bf16) return DType::bf16;
-  if (c == gpt::Compute::fp16) return DType::f16;
-  return c == gpt::Compute::fp64 ? DType::f64 : DType::f32;
-}
-
 // Whether a batch's logits are more than there may be at a time.
 bool in_pieces(const gpt::TrainerOptions& o) {
   const int64_t time = o.time == 0 ? o.config.context : o.time;
   return static_cast<double>(o.batch * time) * static_cast<double>(o.config.vocabulary) *
-             static_cast<double>(size_of(matrices_type(o.compute))) >
+             static_cast<double>(size_of(gpt::precision_of(o).matrices)) >
          static_cast<double>(o.logits_bytes);
 }
 
@@ -36,8 +30,10 @@ gpt::TrainerOptions small_options(const gpt::TrainerOptions& o) {
   s.batch = kRows;
   s.time = kTime;
   s.accumulation = std::min<int64_t>(o.accumulation, 2);
-  if (in_pieces(o)) s.logits_bytes = kTime * kVocabulary * size_of(matrices_type(o.compute));
+  if (in_pieces(o)) s.logits_bytes = kTime * kVocabulary * size_of(gpt::precision_of(o).matrices);
   s.optimizer = "none";
+  // The small model's gradients are far larger than a real one's.
+  if (s.loss_scale.value_or(1) > 0 && s.compute == gpt::Compute::fp16) s.loss_scale = 64;
   return s;
 }
 
@@ -79,10 +75,9 @@ void check_optimizer(const gpt::TrainerOptions& o) {
   c.optimizer = o.optimizer;
   c.hyper = o.hyper;
   if (o.compiled && o.device.kind == Device::Kind::cuda) c.mode = Mode::compiled;
-  const DType type = matrices_type(o.compute);
-  c.formats = {type, o.gradients.value_or(type),
-               gpt::in_16_bits(o.compute) ? o.rounding : Rounding::nearest, StateFormat::f32,
-               Rounding::stochastic};
+  const gpt::Precision p = gpt::precision_of(o);
+  c.formats = {p.matrices, p.gradients, gpt::in_16_bits(o) ? o.rounding : Rounding::nearest,
+               StateFormat::f32, Rounding::stochastic};
   c.state = o.state;
   check_contender(c, 4, o.threads, o.device);
 }
@@ -147,6 +142,7 @@ Agreement compare_with_fp64(const gpt::TrainerOptions& options) {
   exact.device = {};
   exact.compute = gpt::Compute::fp64;
   exact.gradients.reset();
+  exact.loss_scale.reset();
   exact.compiled = exact.checkpoints = false;
   exact.attention = gpt::Attention::naive;
   exact.logits_bytes = gpt::TrainerOptions().logits_bytes;

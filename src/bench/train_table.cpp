@@ -206,6 +206,14 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows) {
               : "; mfu_percent is of what large products reach on this CPU, measured after each "
                 "row"));
     notes.emplace_back("MB are 2^20 bytes at the highest point of a step");
+    double skipped = 0;
+    for (const lab::Row& row : rows) skipped += number(row, "skipped_steps").value_or(0);
+    if (skipped > 0) {
+      notes.push_back(fmt::format(
+          "{:.0f} of the measured steps were skipped, for gradients that fp16 could not hold: "
+          "their optimizer only looked",
+          skipped));
+    }
   }
   std::set<std::string> slow;
   for (const lab::Row& row : rows) {

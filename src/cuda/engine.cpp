@@ -200,4 +200,9 @@ void Engine::push(int64_t skipped, int64_t not_finite, uint64_t seed) {
   if (!m.stale) m.upload_numbers();
 }
 
+const int64_t* Engine::skipped_at() const {
+  static_assert(sizeof(Control::skipped) == sizeof(int64_t));
+  return reinterpret_cast<const int64_t*>(&impl_->control.data()->skipped);
+}
+
 }  // namespace gallop::cuda

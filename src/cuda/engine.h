@@ -45,6 +45,7 @@ class Engine {
   };
   std::optional<Totals> pull(std::vector<Slot>& slots, std::vector<Group>& groups);
   void push(int64_t skipped, int64_t not_finite, uint64_t seed);
+  const int64_t* skipped_at() const;  // on the device, from the first step on
 
  private:
   struct Impl;

@@ -9,6 +9,9 @@
 
 namespace gallop::emulator {
 
+// Of a block, as the largest that every GPU gives.
+inline constexpr unsigned long kSharedBytes = 99 << 10;
+
 // A kernel with copies of its arguments: what every thread of a launch calls.
 using Call = std::function<void()>;
 using Bind = Call (*)(const void* kernel, void** arguments);

@@ -318,8 +318,12 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) {
   return *blocks = 1, cudaSuccess;
 }
-cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t,
-                             cudaStream_t stream) {
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+  return static_cast<size_t>(value) > kSharedBytes ? cudaErrorInvalidValue : cudaSuccess;
+}
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
+  if (shared_bytes > kSharedBytes) return cudaErrorInvalidValue;
   return launch(kernel, grid, block, arguments, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,

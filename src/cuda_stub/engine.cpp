@@ -78,5 +78,6 @@ void Engine::count_skipped() { absent(); }
 void Engine::zero_grads() { absent(); }
 std::optional<Engine::Totals> Engine::pull(std::vector<Slot>&, std::vector<Group>&) { absent(); }
 void Engine::push(int64_t, int64_t, uint64_t) { absent(); }
+const int64_t* Engine::skipped_at() const { absent(); }
 
 }  // namespace gallop::cuda

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -90,6 +91,19 @@ class Reader {
     return c;
   }
 
+  LossScale loss_scale() const {
+    LossScale s;
+    s.scale = number<float>("loss_scale");
+    s.good_steps = number<int32_t>("good_steps");
+    if (!(s.scale > 0) || std::isinf(s.scale) || s.good_steps < 0) {
+      refuse(
+          fmt::format("a loss scale of {} after {} good steps, expected more than 0, and 0 or "
+                      "more",
+                      s.scale, s.good_steps));
+    }
+    return s;
+  }
+
   // Beside the file, wherever both were moved.
   std::string optimizer_file() const {
     const std::string& name = meta("optimizer_file");
@@ -173,9 +187,7 @@ Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data
   add("accumulation", o.accumulation);
   add("seed", o.seed);
   add("precision", to_string(o.compute));
-  if (o.compute == Compute::bf16 || o.compute == Compute::fp16) {
-    add("rounding", to_string(o.rounding));
-  }
+  if (in_16_bits(o)) add("rounding", to_string(o.rounding));
   if (o.gradients) add("gradients", to_string(*o.gradients));
   add("optimizer", o.optimizer);
   if (Optimizer* optimizer = trainer.optimizer()) {
@@ -186,6 +198,7 @@ Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data
   add("schedule", format(o.schedule));
   add("state", to_string(o.state));
   add("clip_norm", o.clip_norm);
+  if (*o.loss_scale > 0) add("loss_scale", "yes");
   add("decay_vectors", o.decay_vectors);
   return all;
 }
@@ -210,6 +223,10 @@ void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint
       {"optimizer_file", name},
       {"algorithms", trainer.algorithms()}};
   if (p.validation) metadata["validation"] = fmt::format("{}", *p.validation);
+  if (const auto scale = trainer.loss_scale()) {
+    metadata["loss_scale"] = fmt::format("{}", scale->scale);
+    metadata["good_steps"] = fmt::format("{}", scale->good_steps);
+  }
   for (const auto& [key, value] : c.settings) metadata[kSetting + key] = value;
   const Model& model = trainer.model();
   std::vector<std::vector<std::byte>> data;
@@ -234,11 +251,13 @@ Checkpoint load_checkpoint(const std::string& path, Trainer& trainer, const Sett
   }
   Model& model = trainer.model();
   const auto parameters = reader.parameters(model);
+  const auto scale = model.loss_scale() != nullptr ? reader.loss_scale() : LossScale();
   const std::string optimizer_file = reader.optimizer_file();
   trainer.set_algorithms(c.algorithms);
   // Masters and remainders are in the optimizer's file: parameters_changed() would make them anew.
   if (trainer.optimizer() != nullptr) trainer.optimizer()->load(optimizer_file);
   for (size_t i = 0; i < model.size(); ++i) trainer.upload(model.param(i), parameters[i]);
+  if (model.loss_scale() != nullptr) trainer.set_loss_scale(scale.scale, scale.good_steps);
   remove_others(path, fs::path(optimizer_file).filename().string());
   return c;
 }

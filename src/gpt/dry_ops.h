@@ -52,8 +52,9 @@ class DryOps final : public Ops {
   }
   void activation(Tensor, Tensor) override {}
   void activation_backward(Tensor, Tensor, Tensor) override {}
-  void cross_entropy(const Tokens&, int64_t, Tensor, Tensor, bool) override {}
+  void cross_entropy(const Tokens&, int64_t, Tensor, Tensor, bool, const LossScale*) override {}
   void mean_loss(const Tokens&, Tensor, Tensor) override {}
+  void advance(LossScale*, const int64_t*) override {}
 
  private:
   Ops& real_;

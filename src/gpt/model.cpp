@@ -97,6 +97,11 @@ void Model::allocate() {
   batch_memory_ = reinterpret_cast<int32_t*>(get((5 * n + 3) * sizeof(int32_t)));
   losses_ = {get(n * size_of(precision.vectors)), precision.vectors, rows(), 1};
   loss_ = {get(size_of(precision.vectors)), precision.vectors, 1, 1};
+  if (options_.scaled) {
+    loss_scale_ = reinterpret_cast<LossScale*>(get(sizeof(LossScale)));
+    const LossScale begin;
+    real_.upload(loss_scale_, &begin, sizeof begin);
+  }
   arena_.set_memory(get(arena_.bytes()));
 }
 
@@ -207,6 +212,15 @@ std::vector<double> Model::read(Tensor t) const {
       break;
   }
   return out;
+}
+
+std::vector<double> Model::grad_values(size_t i) const {
+  std::vector<double> values = read(grads_[i]);
+  if (loss_scale_ == nullptr) return values;
+  LossScale s;
+  real_.download(&s, loss_scale_, sizeof s);
+  for (double& v : values) v /= static_cast<double>(s.scale);
+  return values;
 }
 
 const Tokens& Model::upload(const data::Batch& batch) {

@@ -30,6 +30,7 @@ struct ModelOptions {
   bool fused = true;         // additions within products, where Ops can
   bool checkpoints = false;  // keep what enters a block and compute the rest of it again
   size_t logits_bytes = size_t{256} << 20;  // at a time; above it the head goes in pieces
+  bool scaled = false;                      // gradients, by a LossScale
 };
 
 enum class Phase { forward, backward };
@@ -60,7 +61,10 @@ class Model {
   void initialize(uint64_t seed);
   void set_values(size_t i, std::span<const double> values);
   std::vector<double> values(size_t i) const { return read(params_[i]); }
-  std::vector<double> grad_values(size_t i) const { return read(grads_[i]); }
+  std::vector<double> grad_values(size_t i) const;  // without the scale, as it is now
+
+  // Of the loss; where Ops computes, null unless gradients are scaled.
+  LossScale* loss_scale() const { return loss_scale_; }
 
   // The batch where Ops computes; stays until the next call.
   const Tokens& upload(const data::Batch& batch);
@@ -131,6 +135,7 @@ class Model {
   int32_t* batch_memory_ = nullptr;
   Tokens tokens_;
   Tensor losses_, loss_;
+  LossScale* loss_scale_ = nullptr;
 
   // Between forward and backward.
   std::vector<Saved> saved_;

@@ -219,7 +219,7 @@ void Model::head_forward(const Tokens& on, bool train, bool add) {
     const int64_t count = std::min(piece, rows() - first);
     const Tensor some = logits.rows_from(0, count), from = y.rows_from(first, count);
     ops_->linear(from, weight(head()), {}, {}, some);
-    ops_->cross_entropy(on, first, some, losses_.rows_from(first, count), train);
+    ops_->cross_entropy(on, first, some, losses_.rows_from(first, count), train, loss_scale_);
     if (!dfinal_) continue;
     ops_->linear_backward_x(some, weight(head()), dfinal_.rows_from(first, count));
     ops_->linear_backward_weight(some, from, gradient(head()), {}, add || first > 0);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpt/config.h"
+#include "gpt/loss_scale.h"
 #include "gpt/tensor.h"
 
 namespace gallop::data {
@@ -111,10 +112,12 @@ struct Ops {
   // f becomes its gradient; h, which may be dh, is computed again.
   virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
   // losses[row] for rows of `logits` that begin at `first`; logits become the gradient of the mean
-  // over all targets that count if `gradient` is set.
+  // over all targets that count, times the scale (may be null), if `gradient` is set.
   virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses,
-                             bool gradient) = 0;
+                             bool gradient, const LossScale* scale) = 0;
   virtual void mean_loss(const Tokens& on, Tensor losses, Tensor mean) = 0;
+  // skipped: the optimizer's count, where Ops computes
+  virtual void advance(LossScale* scale, const int64_t* skipped) = 0;
 };
 
 // Of rope, [context, width of a head]: cos and sin of each pair's angle.
@@ -133,9 +136,11 @@ std::vector<T> rope_turns(const Config& config) {
   return turns;
 }
 
-// On the CPU, with T for everything.
+// On the CPU, with T for everything; bf16: factors of products with weights are rounded to it as
+// they are multiplied, where the CPU can and T is float.
 template <class T>
-std::unique_ptr<Ops> cpu_ops(const Config& config, int threads);
+std::unique_ptr<Ops> cpu_ops(const Config& config, int threads, bool bf16 = false);
+bool cpu_has_bf16();
 
 struct GpuOptions {
   int device = 0;

@@ -87,6 +87,7 @@ class Run {
     l.first_batch = progress().batches;
     loader_.emplace(corpus, l);
     lr_ = trainer.optimizer()->get(0, "lr");
+    scale_ = trainer.loss_scale();
   }
 
   RunResult go() {
@@ -123,10 +124,13 @@ class Run {
   void step() {
     const Clock::time_point begin = Clock::now();
     StepReport report;
-    report.lr = lr_ * schedule_factor(schedule_, progress().step);
+    // What was skipped did not move the schedule.
+    const int64_t skipped = scale_ ? scale_->skipped : 0;
+    report.lr = lr_ * schedule_factor(schedule_, progress().step - skipped);
     trainer_.step(next());
     Progress& p = progress();
     p.loss = report.loss = trainer_.loss();
+    report.scale = scale_ = trainer_.loss_scale();
     const double taken_s = seconds_since(begin);
     ++p.step;
     p.batches += trainer_.options().accumulation;
@@ -180,6 +184,7 @@ class Run {
   const RunCallbacks& callbacks_;
   Schedule schedule_;
   double lr_ = 0;
+  std::optional<LossScale> scale_;
   Checkpoint checkpoint_;
   std::vector<data::Batch> validation_, batches_;
   std::optional<data::Loader> loader_;

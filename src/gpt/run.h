@@ -36,6 +36,7 @@ struct StepReport {
   double loss = 0, smoothed = 0, lr = 0;
   double tokens_per_s = 0;           // of the last steps
   std::optional<double> validation;  // the last one
+  std::optional<LossScale> scale;    // of the next step's loss
   bool evaluated = false;            // after this step
 };
 

@@ -15,26 +15,6 @@ namespace {
 
 constexpr std::string_view kComputes[] = {"fp32", "tf32", "bf16", "fp16", "fp64"};
 
-Precision precision_of(const TrainerOptions& o) {
-  Precision p;
-  switch (o.compute) {
-    case Compute::fp32:
-    case Compute::tf32:
-      break;
-    case Compute::fp64:
-      p.matrices = p.vectors = p.residual = p.gradients = DType::f64;
-      break;
-    case Compute::bf16:
-      p.matrices = p.gradients = DType::bf16;
-      break;
-    case Compute::fp16:
-      p.matrices = p.gradients = DType::f16;
-      break;
-  }
-  if (o.gradients) p.gradients = *o.gradients;
-  return p;
-}
-
 std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
   if (o.device.kind == Device::Kind::cuda) {
     if (o.compute == Compute::fp64) {
@@ -50,10 +30,17 @@ std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
   }
   if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);
   if (o.compute == Compute::fp64) return cpu_ops<double>(o.config, o.threads);
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("training in {} on the CPU, expected fp32 or fp64", to_string(o.compute)));
+  if (o.compute == Compute::bf16 && cpu_has_bf16()) {
+    return cpu_ops<float>(o.config, o.threads, true);
+  }
+  throw Error(ErrorCode::unsupported,
+              o.compute == Compute::bf16
+                  ? "training in bf16 on a CPU without AVX512-BF16, expected fp32 or fp64"
+                  : fmt::format("training in {} on the CPU, expected fp32, bf16 or fp64",
+                                to_string(o.compute)));
 }
+
+bool scales(const TrainerOptions& o) { return *o.loss_scale > 0; }
 
 bool has_knob(const RuleInfo& rule, std::string_view name) {
   return std::any_of(rule.knobs.begin(), rule.knobs.end(),
@@ -65,6 +52,7 @@ Optimizer make_optimizer(const TrainerOptions& o, Model& model) {
   options.device = o.device;
   options.threads = o.threads;
   options.clip_norm = o.clip_norm;
+  options.skip_nonfinite = scales(o);
   options.seed = o.seed;
   if (o.compiled && o.device.kind == Device::Kind::cuda) options.mode = Mode::compiled;
   Optimizer optimizer(o.optimizer, options);
@@ -88,7 +76,7 @@ Optimizer make_optimizer(const TrainerOptions& o, Model& model) {
     }
     group.state = o.state;
     group.schedule = o.schedule;
-    if (in_16_bits(o.compute)) group.rounding = o.rounding;
+    if (in_16_bits(o)) group.rounding = o.rounding;
     optimizer.add_group(std::move(groups[i]), group);
   }
   return optimizer;
@@ -100,6 +88,22 @@ int before_backward(int micro) { return 2 * micro + 3; }
 constexpr int kBeforeOptimizer = 0, kEnd = 1;
 
 }  // namespace
+
+Precision precision_of(const TrainerOptions& o) {
+  Precision p;
+  if (o.compute == Compute::fp64) {
+    p.matrices = p.vectors = p.residual = p.gradients = DType::f64;
+  } else if (in_16_bits(o)) {
+    p.matrices = p.gradients = o.compute == Compute::bf16 ? DType::bf16 : DType::f16;
+  }
+  if (o.gradients) p.gradients = *o.gradients;
+  return p;
+}
+
+bool in_16_bits(const TrainerOptions& o) {
+  const bool narrow = o.compute == Compute::bf16 || o.compute == Compute::fp16;
+  return narrow && o.device.kind == Device::Kind::cuda;
+}
 
 std::string_view to_string(Compute c) { return kComputes[static_cast<int>(c)]; }
 
@@ -120,6 +124,15 @@ size_t MemoryUse::total() const { return std::accumulate(std::begin(of), std::en
 Trainer::Trainer(const TrainerOptions& options) : options_(options) {
   options_.rounding = rounding_in(options_.compute, options_.rounding);
   if (options_.time == 0) options_.time = options_.config.context;
+  if (!options_.loss_scale) {
+    const bool wanted = options_.compute == Compute::fp16;
+    options_.loss_scale = wanted ? static_cast<double>(LossScale().scale) : 0.0;
+  }
+  if (!(*options_.loss_scale >= 0 && *options_.loss_scale <= 0x1p120)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("a loss scale of {}, expected 0 (none) to 2^120", *options_.loss_scale));
+  }
   if (options_.accumulation < 1) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("gradients of {} batches in a step, expected at least 1",
@@ -135,15 +148,17 @@ Trainer::Trainer(const TrainerOptions& options) : options_(options) {
   m.fused = options_.compiled;
   m.checkpoints = options_.checkpoints;
   m.logits_bytes = options_.logits_bytes;
+  m.scaled = scales(options_);
   model_ = std::make_unique<Model>(options_.config, m, *ops_);
   model_->initialize(options_.seed);
+  if (m.scaled) set_loss_scale(static_cast<float>(*options_.loss_scale), 0);
   if (options_.optimizer == "none") return;
   optimizer_.emplace(make_optimizer(options_, *model_));
   if (!options_.overlap) return;
-  if (options_.device.kind != Device::Kind::cuda || options_.clip_norm > 0) {
+  if (options_.device.kind != Device::Kind::cuda || options_.clip_norm > 0 || m.scaled) {
     throw Error(ErrorCode::unsupported,
-                "updates while backward goes on are for GPUs and without clipping, expected "
-                "device cuda and a clip norm of 0");
+                "updates while backward goes on are for GPUs, without clipping and without a loss "
+                "scale, expected device cuda and 0 for both");
   }
   by_layer_.resize(static_cast<size_t>(options_.config.layers) + 2);
   for (size_t i = 0; i < optimizer_->size(); ++i) {
@@ -212,11 +227,24 @@ void Trainer::record(int micro) {
       if (!last) return;
       ops_->mark(kBeforeOptimizer);
       const Ranges::Scope phase(ranges_, "optimizer");
-      args.stream = ops_->stream();
-      if (optimizer_) optimizer_->step(args);
+      if (optimizer_) optimize(args);
     }
     ops_->mark(kEnd);
   });
+}
+
+void Trainer::optimize(StepArgs args) {
+  args.stream = ops_->stream();
+  LossScale* const scale = model_->loss_scale();
+  if (scale != nullptr) {
+    if (options_.device.kind == Device::Kind::cuda) {
+      args.device_grad_scale = &scale->scale;
+    } else {
+      args.grad_scale = static_cast<double>(scale->scale);
+    }
+  }
+  optimizer_->step(args);
+  if (scale != nullptr) ops_->advance(scale, optimizer_->skipped_at());
 }
 
 void Trainer::step(std::span<const data::Batch> batches) {
@@ -276,6 +304,18 @@ void Trainer::upload(const Tensor& tensor, std::span<const std::byte> bytes) {
                 fmt::format("{} bytes for a tensor, expected {}", bytes.size(), tensor.bytes()));
   }
   ops_->upload(tensor.data, bytes.data(), bytes.size());
+}
+
+std::optional<LossScale> Trainer::loss_scale() const {
+  if (model_->loss_scale() == nullptr) return std::nullopt;
+  LossScale scale;
+  ops_->download(&scale, model_->loss_scale(), sizeof scale);
+  return scale;
+}
+
+void Trainer::set_loss_scale(float scale, int32_t good_steps) {
+  const LossScale now{scale, good_steps, optimizer_ ? optimizer_->skipped() : 0};
+  ops_->upload(model_->loss_scale(), &now, sizeof now);
 }
 
 MemoryUse Trainer::memory() const {

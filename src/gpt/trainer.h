@@ -16,12 +16,12 @@
 
 namespace gallop::gpt {
 
-// What products are computed in. fp32 and fp64 are the parameters' type too; with bf16 and fp16,
-// matrices are kept in 16 bits with what they lack beside them.
+// What products are computed in. fp32 and fp64 are the parameters' type too; with bf16 and fp16 on
+// a GPU, matrices are kept in 16 bits with what they lack beside them. On a CPU everything is kept
+// in fp32, and bf16 is what factors are rounded to.
 enum class Compute { fp32, tf32, bf16, fp16, fp64 };
 std::string_view to_string(Compute);
 Compute parse_compute(std::string_view);
-constexpr bool in_16_bits(Compute c) { return c == Compute::bf16 || c == Compute::fp16; }
 
 Rounding rounding_in(Compute compute, Rounding rounding);
 
@@ -50,11 +50,18 @@ struct TrainerOptions {
   StatePolicy state;
   Schedule schedule;
   double clip_norm = 0;
+  // What the loss is multiplied by at first; 0: by nothing. It grows and falls with what gradients
+  // bear, and a step with some that are not finite is skipped. Default: with fp16 alone.
+  std::optional<double> loss_scale;
   // On a GPU: parameters are updated while backward goes on. Not where all gradients must be known
-  // first.
+  // first: with clipping or a loss scale.
   bool overlap = false;
   uint64_t seed = 1;
 };
+
+Precision precision_of(const TrainerOptions& options);
+// Whether matrices are kept in 16 bits.
+bool in_16_bits(const TrainerOptions& options);
 
 struct StepTimes {  // seconds
   double forward = 0, backward = 0, optimizer = 0;
@@ -96,11 +103,15 @@ class Trainer {
   std::vector<std::byte> download(const Tensor& tensor) const;
   void upload(const Tensor& tensor, std::span<const std::byte> bytes);
   MemoryUse memory() const;
+  // Where gradients are scaled; waits.
+  std::optional<LossScale> loss_scale() const;
+  void set_loss_scale(float scale, int32_t good_steps);
 
  private:
   void record(int micro);
   struct Updates;
   bool overlaps() const;
+  void optimize(StepArgs args);
   void update(int64_t layer);
 
   TrainerOptions options_;

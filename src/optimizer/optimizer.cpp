@@ -282,6 +282,10 @@ int64_t Optimizer::skipped() const {
   return impl_->skipped;
 }
 
+const int64_t* Optimizer::skipped_at() const {
+  return impl_->cuda ? impl_->cuda->skipped_at() : &impl_->skipped;
+}
+
 int64_t Optimizer::not_finite() const {
   impl_->pull();
   return impl_->not_finite + impl_->backend.not_finite();

@@ -204,10 +204,46 @@ TEST_F(GptTrainer, UpdatesDuringBackwardGiveTheSameBits) {
   }
 }
 
-TEST_F(GptTrainer, DoesNotUpdateDuringBackwardWhatIsToBeClipped) {
+TEST_F(GptTrainer, DoesNotUpdateDuringBackwardWhatIsToBeClippedOrScaled) {
   TrainerOptions o = options(Compute::bf16, true);
   o.overlap = true;
   EXPECT_THROW(Trainer{o}, Error);
+  o = options(Compute::fp16, true);
+  o.clip_norm = 0;
+  o.overlap = true;
+  EXPECT_THROW(Trainer{o}, Error);
+}
+
+// In fp16 no gradient of a loss times 2^30 is finite: the scale falls by itself, in a graph too.
+TEST_F(GptTrainer, SkipsStepsUntilTheLossScaleFits) {
+  for (bool compiled : {false, true}) {
+    TrainerOptions o = options(Compute::fp16, compiled);
+    o.loss_scale = 0x1p30;
+    Trainer trainer(o);
+    const std::vector<double> values = trainer.model().values(0);
+    train(trainer, 4);
+    EXPECT_EQ(trainer.optimizer()->skipped(), 4);
+    EXPECT_EQ(trainer.loss_scale()->scale, 0x1p26f);
+    EXPECT_EQ(trainer.model().values(0), values);
+    train(trainer, 20);
+    const LossScale scale = *trainer.loss_scale();
+    EXPECT_EQ(trainer.optimizer()->skipped() + trainer.optimizer()->steps(0), 24);
+    EXPECT_GT(trainer.optimizer()->steps(0), 5);
+    EXPECT_EQ(scale.skipped, trainer.optimizer()->skipped());
+    EXPECT_EQ(scale.scale, std::ldexp(1.0f, 30 - static_cast<int>(scale.skipped)));
+    EXPECT_NE(trainer.model().values(0), values);
+  }
+}
+
+TEST_F(GptTrainer, InFp16FollowsTheCpu) {
+  TrainerOptions cpu = options(Compute::fp32, true);
+  cpu.device = {};
+  TrainerOptions o = options(Compute::fp16, true);
+  o.loss_scale = 256;
+  Trainer expected(cpu), narrow(o);
+  const std::vector<double> losses = train(expected, 6), in_fp16 = train(narrow, 6);
+  EXPECT_EQ(narrow.optimizer()->skipped(), 0);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(in_fp16[i], losses[i], 5e-3);
 }
 
 TEST_F(GptTrainer, SaysWhatDoesNotFit) {

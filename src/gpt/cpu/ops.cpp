@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "blas/blas.h"
@@ -15,6 +16,7 @@
 #include "cpu/thread_pool.h"
 #include "gallop/error.h"
 #include "gpt/cpu/attention.h"
+#include "gpt/cpu/bf16_products.h"
 #include "gpt/cpu/products.h"
 #include "gpt/ops.h"
 #include "isa_list.gen.h"
@@ -49,8 +51,9 @@ constexpr int64_t kWorthAThread = 8192;  // elements
 template <class T>
 class CpuOps final : public Ops {
  public:
-  CpuOps(const Config& config, int threads)
+  CpuOps(const Config& config, int threads, bool bf16)
       : config_(config),
+        bf16_(bf16),
         rms_(config.norm == Norm::rms),
         threads_(threads > 0 ? threads : gallop::cpu::default_threads()),
         kernels_(kernels<T>()),
@@ -193,18 +196,18 @@ class CpuOps final : public Ops {
         if (bias) kernels_.add_rows(bias.as<T>(), to, last - first, y.columns);
       });
     }
-    product<T>(threads_, y.rows, y.columns, x.columns, {x.as<T>(), x.columns},
-               {weight.as<T>(), weight.columns, true}, plus || bias ? T(1) : T(0), y.as<T>(),
-               y.columns);
+    multiply(y.rows, y.columns, x.columns, {x.as<T>(), x.columns},
+             {weight.as<T>(), weight.columns, true}, plus || bias ? T(1) : T(0), y.as<T>(),
+             y.columns);
   }
   void linear_backward_x(Tensor dy, Tensor weight, Tensor dx) override {
-    product<T>(threads_, dx.rows, dx.columns, dy.columns, {dy.as<T>(), dy.columns},
-               {weight.as<T>(), weight.columns}, T(0), dx.as<T>(), dx.columns);
+    multiply(dx.rows, dx.columns, dy.columns, {dy.as<T>(), dy.columns},
+             {weight.as<T>(), weight.columns}, T(0), dx.as<T>(), dx.columns);
   }
   void linear_backward_weight(Tensor dy, Tensor x, Tensor dweight, Tensor dbias,
                               bool add) override {
-    product<T>(threads_, dweight.rows, dweight.columns, dy.rows, {dy.as<T>(), dy.columns, true},
-               {x.as<T>(), x.columns}, add ? T(1) : T(0), dweight.as<T>(), dweight.columns);
+    multiply(dweight.rows, dweight.columns, dy.rows, {dy.as<T>(), dy.columns, true},
+             {x.as<T>(), x.columns}, add ? T(1) : T(0), dweight.as<T>(), dweight.columns);
     if (!dbias) return;
     over_columns(dy.rows, dy.columns, [&](int64_t first, int64_t last) {
       kernels_.column_sums(dy.as<T>(), dbias.as<T>(), dy.rows, dy.columns, first, last, add);
@@ -266,9 +269,10 @@ class CpuOps final : public Ops {
     });
   }
 
-  void cross_entropy(const Tokens& on, int64_t start, Tensor logits, Tensor losses,
-                     bool gradient) override {
-    const T factor = T(1) / static_cast<T>(std::max(on.counts[1], 1));
+  void cross_entropy(const Tokens& on, int64_t start, Tensor logits, Tensor losses, bool gradient,
+                     const LossScale* scale) override {
+    const T factor = static_cast<T>(scale != nullptr ? scale->scale : 1.0f) /
+                     static_cast<T>(std::max(on.counts[1], 1));
     const int64_t width = logits.columns;
     over_rows(logits.rows, width * 4, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
@@ -288,9 +292,22 @@ class CpuOps final : public Ops {
     for (int64_t r = 0; r < losses.rows; ++r) sum += static_cast<double>(losses.as<T>()[r]);
     mean.as<T>()[0] = static_cast<T>(sum / std::max(on.counts[1], 1));
   }
+  void advance(LossScale* scale, const int64_t* skipped) override { scale->advance(*skipped); }
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // Few rows are not worth what rounding and packing the other factor takes.
+  void multiply(int64_t m, int64_t n, int64_t k, blas::Factor<T> a, blas::Factor<T> b, T beta, T* c,
+                int64_t stride) const {
+    constexpr int64_t kWorthRounding = 16;
+    if constexpr (std::is_same_v<T, float>) {
+      if (bf16_ && m >= kWorthRounding) {
+        return product_bf16(threads_, m, n, k, a, b, beta, c, stride);
+      }
+    }
+    product<T>(threads_, m, n, k, a, b, beta, c, stride);
+  }
 
   // f(first, last) over all rows, one share a thread; cost: of a row, in elements.
   template <class F>
@@ -312,6 +329,7 @@ class CpuOps final : public Ops {
   }
 
   Config config_;
+  bool bf16_;
   bool rms_;
   int threads_;
   const Kernels<T>& kernels_;
@@ -326,10 +344,12 @@ class CpuOps final : public Ops {
 }  // namespace cpu
 
 template <class T>
-std::unique_ptr<Ops> cpu_ops(const Config& config, int threads) {
-  return std::make_unique<cpu::CpuOps<T>>(config, threads);
+std::unique_ptr<Ops> cpu_ops(const Config& config, int threads, bool bf16) {
+  return std::make_unique<cpu::CpuOps<T>>(config, threads, bf16);
 }
-template std::unique_ptr<Ops> cpu_ops<float>(const Config&, int);
-template std::unique_ptr<Ops> cpu_ops<double>(const Config&, int);
+template std::unique_ptr<Ops> cpu_ops<float>(const Config&, int, bool);
+template std::unique_ptr<Ops> cpu_ops<double>(const Config&, int, bool);
+
+bool cpu_has_bf16() { return cpu::has_bf16_products(); }
 
 }  // namespace gallop::gpt

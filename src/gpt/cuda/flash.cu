@@ -6,13 +6,14 @@
 #include "cuda/runtime.h"
 #include "gpt/cuda/element.cuh"
 #include "gpt/cuda/kernels.h"
+#include "gpt/cuda/room.cuh"
 
 namespace gallop::gpt::cuda {
 namespace {
 
 using gallop::cuda::check;
 
-constexpr int kThreads = 128, kAcross = 8, kDown = kThreads / kAcross;
+constexpr int kThreads = 256, kAcross = 16, kDown = kThreads / kAcross;
 constexpr int kWidest = 128;
 
 struct Flash {
@@ -22,75 +23,107 @@ struct Flash {
   float scale;
 };
 
-// Tiles of B rows with room for W columns. A thread has rows down + kDown i and columns across +
-// kAcross j of what tiles make.
+// Tiles of B rows with room for W columns in shared memory, which is read in fours: from row to row
+// four banks on. A thread has rows down + kDown i of what tiles make, and of a square columns
+// across
+// + kAcross j, of other tiles kWide columns in packs.
 template <int B, int W>
 struct Tile {
-  static constexpr int kStride = W + 1, kRows = B / kDown, kColumns = B / kAcross,
-                       kWide = W / kAcross;
-  using Rows = float[B][kStride];
-  using Square = float[B][B + 1];
+  static constexpr int kStride = W + 4, kSquareStride = B + 4, kRows = B / kDown,
+                       kColumns = B / kAcross, kWide = W / kAcross, kPack = kWide < 4 ? kWide : 4;
+  static constexpr int kElements = B * kStride, kSquareElements = B * kSquareStride;
 
   static __device__ __forceinline__ int across() { return static_cast<int>(threadIdx.x) % kAcross; }
   static __device__ __forceinline__ int down() { return static_cast<int>(threadIdx.x) / kAcross; }
+  static __device__ __forceinline__ int column(int pack) {
+    return (across() + kAcross * pack) * kPack;
+  }
 
   // Rows `first` and on of a head; what is not there is zero.
-  static __device__ __forceinline__ void load(Rows& to, const float* from, int64_t stride,
+  static __device__ __forceinline__ void load(float* to, const float* from, int64_t stride,
                                               int first, const Flash& f) {
+    if (f.width % 4 == 0) {
+      for (int i = static_cast<int>(threadIdx.x); i < B * W / 4; i += kThreads) {
+        const int row = i / (W / 4), c = i % (W / 4) * 4;
+        float x[4] = {};
+        if (first + row < f.time && c < f.width) read<4>(from + (first + row) * stride + c, x);
+        write<4>(x, to + row * kStride + c);
+      }
+      return;
+    }
     for (int i = static_cast<int>(threadIdx.x); i < B * W; i += kThreads) {
       const int row = i / W, c = i % W;
-      to[row][c] = first + row < f.time && c < f.width ? from[(first + row) * stride + c] : 0.0f;
+      const bool there = first + row < f.time && c < f.width;
+      to[row * kStride + c] = there ? from[(first + row) * stride + c] : 0.0f;
     }
   }
 
   // out = a b^T
-  static __device__ __forceinline__ void product(const Rows& a, const Rows& b,
+  static __device__ __forceinline__ void product(const float* a, const float* b,
                                                  float (&out)[kRows][kColumns]) {
 #pragma unroll
     for (auto& row : out) {
+#pragma unroll
       for (float& x : row) x = 0;
     }
+    a += down() * kStride;
+    b += across() * kStride;
 #pragma unroll 4
-    for (int k = 0; k < W; ++k) {
-      float left[kRows], right[kColumns];
+    for (int k = 0; k < W; k += 4) {
+      float left[kRows][4], right[kColumns][4];
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) left[i] = a[down() + kDown * i][k];
+      for (int i = 0; i < kRows; ++i) read<4>(a + kDown * kStride * i + k, left[i]);
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) right[j] = b[across() + kAcross * j][k];
+      for (int j = 0; j < kColumns; ++j) read<4>(b + kAcross * kStride * j + k, right[j]);
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int e = 0; e < 4; ++e) {
 #pragma unroll
-        for (int j = 0; j < kColumns; ++j) out[i][j] = gallop::fma(left[i], right[j], out[i][j]);
+        for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) {
+            out[i][j] = gallop::fma(left[i][e], right[j][e], out[i][j]);
+          }
+        }
       }
     }
   }
 
-  static __device__ __forceinline__ void put_square(const float (&from)[kRows][kColumns],
-                                                    Square& to, bool transposed) {
+  static __device__ __forceinline__ void put_square(const float (&from)[kRows][kColumns], float* to,
+                                                    bool transposed) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const int row = down() + kDown * i, c = across() + kAcross * j;
-        (transposed ? to[c][row] : to[row][c]) = from[i][j];
+        to[transposed ? c * kSquareStride + row : row * kSquareStride + c] = from[i][j];
       }
     }
   }
 
   // sum += p x
-  static __device__ __forceinline__ void add_product(const Square& p, const Rows& x,
+  static __device__ __forceinline__ void add_product(const float* p, const float* x,
                                                      float (&sum)[kRows][kWide]) {
+    p += down() * kSquareStride;
 #pragma unroll 2
-    for (int k = 0; k < B; ++k) {
-      float left[kRows], right[kWide];
+    for (int k = 0; k < B; k += 4) {
+      float left[kRows][4];
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) left[i] = p[down() + kDown * i][k];
+      for (int i = 0; i < kRows; ++i) read<4>(p + kDown * kSquareStride * i + k, left[i]);
 #pragma unroll
-      for (int j = 0; j < kWide; ++j) right[j] = x[k][across() + kAcross * j];
+      for (int e = 0; e < 4; ++e) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+        for (int pack = 0; pack < kWide / kPack; ++pack) {
+          float right[kPack];
+          read<kPack>(x + (k + e) * kStride + column(pack), right);
 #pragma unroll
-        for (int j = 0; j < kWide; ++j) sum[i][j] = gallop::fma(left[i], right[j], sum[i][j]);
+          for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+            for (int j = 0; j < kPack; ++j) {
+              float& to = sum[i][pack * kPack + j];
+              to = gallop::fma(left[i][e], right[j], to);
+            }
+          }
+        }
       }
     }
   }
@@ -100,10 +133,21 @@ struct Tile {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first + down() + kDown * i;
+      if (row >= f.time) continue;
 #pragma unroll
-      for (int j = 0; j < kWide; ++j) {
-        const int c = across() + kAcross * j;
-        if (row < f.time && c < f.width) to[row * stride + c] = from[i][j];
+      for (int pack = 0; pack < kWide / kPack; ++pack) {
+        float x[kPack];
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) x[j] = from[i][pack * kPack + j];
+        float* at = to + row * stride + column(pack);
+        if (f.width % 4 == 0) {
+          if (column(pack) < f.width) write<kPack>(x, at);
+          continue;
+        }
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) {
+          if (column(pack) + j < f.width) at[j] = x[j];
+        }
       }
     }
   }
@@ -132,8 +176,10 @@ __device__ __forceinline__ int64_t head_of(const Flash& f, int parts) {
 template <int B, int W>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Flash f) {
   using T = Tile<B, W>;
-  __shared__ typename T::Rows q, kv;
-  __shared__ typename T::Square p;
+  float* const q = shared_room();
+  float* const k = q + T::kElements;
+  float* const v = k + T::kElements;
+  float* const p = v + T::kElements;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
   // The longest first: its block takes the longest.
@@ -142,10 +188,11 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Flash f) {
   float sum[T::kRows] = {}, most[T::kRows], o[T::kRows][T::kWide] = {};
   for (float& m : most) m = -INFINITY;
   for (int begin = 0; begin <= first; begin += B) {
-    T::load(kv, head + all, stride, begin, f);
+    T::load(k, head + all, stride, begin, f);
+    T::load(v, head + 2 * all, stride, begin, f);
     __syncthreads();
     float s[T::kRows][T::kColumns];
-    T::product(q, kv, s);
+    T::product(q, k, s);
 #pragma unroll
     for (int i = 0; i < T::kRows; ++i) {
       const int row = first + T::down() + kDown * i;
@@ -170,10 +217,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Flash f) {
       for (int j = 0; j < T::kWide; ++j) o[i][j] *= by;
     }
     T::put_square(s, p, false);
-    __syncthreads();
-    T::load(kv, head + 2 * all, stride, begin, f);
-    __syncthreads();
-    T::add_product(p, kv, o);
+    __syncwarp();  // what shares rows is in one warp
+    T::add_product(p, v, o);
     __syncthreads();
   }
 #pragma unroll
@@ -207,11 +252,8 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(Flash f) {
 
 // Probabilities of a tile again, and the gradient of its scores.
 template <int B, int W>
-__device__ __forceinline__ void scores_again(const Flash& f, const typename Tile<B, W>::Rows& q,
-                                             const typename Tile<B, W>::Rows& k,
-                                             const typename Tile<B, W>::Rows& v,
-                                             const typename Tile<B, W>::Rows& go, int first,
-                                             int begin,
+__device__ __forceinline__ void scores_again(const Flash& f, const float* q, const float* k,
+                                             const float* v, const float* go, int first, int begin,
                                              float (&p)[Tile<B, W>::kRows][Tile<B, W>::kColumns],
                                              float (&ds)[Tile<B, W>::kRows][Tile<B, W>::kColumns]) {
   using T = Tile<B, W>;
@@ -234,8 +276,11 @@ __device__ __forceinline__ void scores_again(const Flash& f, const typename Tile
 template <int B, int W>
 __global__ void __launch_bounds__(kThreads) keys_backward_kernel(Flash f) {
   using T = Tile<B, W>;
-  __shared__ typename T::Rows q, k, v, go;
-  __shared__ typename T::Square square;
+  float* const q = shared_room();
+  float* const k = q + T::kElements;
+  float* const v = k + T::kElements;
+  float* const go = v + T::kElements;
+  float* const square = go + T::kElements;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
   const int begin = static_cast<int>(blockIdx.x) * B;
@@ -264,8 +309,11 @@ __global__ void __launch_bounds__(kThreads) keys_backward_kernel(Flash f) {
 template <int B, int W>
 __global__ void __launch_bounds__(kThreads) queries_backward_kernel(Flash f) {
   using T = Tile<B, W>;
-  __shared__ typename T::Rows q, k, v, go;
-  __shared__ typename T::Square square;
+  float* const q = shared_room();
+  float* const k = q + T::kElements;
+  float* const v = k + T::kElements;
+  float* const go = v + T::kElements;
+  float* const square = go + T::kElements;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * B;
@@ -279,19 +327,25 @@ __global__ void __launch_bounds__(kThreads) queries_backward_kernel(Flash f) {
     float p[T::kRows][T::kColumns], ds[T::kRows][T::kColumns];
     scores_again<B, W>(f, q, k, v, go, first, begin, p, ds);
     T::put_square(ds, square, false);
-    __syncthreads();
+    __syncwarp();
     T::add_product(square, k, dq);
     __syncthreads();
   }
   T::store(dq, f.dqkv + head_of(f, 3), stride, first, f);
 }
 
-// Smaller tiles for wide heads: four of them must fit in 48 KB.
+// Smaller tiles for wide heads: five must fit in the 99 KB that every GPU has.
 template <class F>
 void with_tile(int64_t width, F f) {
-  if (width <= 32) return f.template operator()<32, 32>();
-  if (width <= 64) return f.template operator()<32, 64>();
-  return f.template operator()<16, kWidest>();
+  if (width <= 32) return f.template operator()<64, 32>();
+  if (width <= 64) return f.template operator()<64, 64>();
+  return f.template operator()<32, kWidest>();
+}
+
+template <int B, int W>
+constexpr size_t room_for(int tiles) {  // and a square
+  using T = Tile<B, W>;
+  return sizeof(float) * static_cast<size_t>(tiles * T::kElements + T::kSquareElements);
 }
 
 dim3 grid_of(const AttentionShape& s, int64_t rows) {
@@ -318,7 +372,9 @@ void flash(const AttentionShape& s, Tensor qkv, Tensor out, float* stats, void* 
   f.to = out.as<float>();
   f.stats = stats;
   with_tile(s.width, [&]<int B, int W>() {
-    check(launch(forward_kernel<B, W>, grid_of(s, B), dim3(kThreads), stream, f), "attention");
+    check(launch_with(room_for<B, W>(3), forward_kernel<B, W>, grid_of(s, B), dim3(kThreads),
+                      stream, f),
+          "attention");
   });
 }
 
@@ -333,9 +389,11 @@ void flash_backward(const AttentionShape& s, Tensor qkv, Tensor out, const float
   check(launch(delta_kernel, grid_of(s, kThreads / kWarp), dim3(kThreads), stream, f),
         "attention's gradient");
   with_tile(s.width, [&]<int B, int W>() {
-    check(launch(keys_backward_kernel<B, W>, grid_of(s, B), dim3(kThreads), stream, f),
+    check(launch_with(room_for<B, W>(4), keys_backward_kernel<B, W>, grid_of(s, B), dim3(kThreads),
+                      stream, f),
           "attention's gradient");
-    check(launch(queries_backward_kernel<B, W>, grid_of(s, B), dim3(kThreads), stream, f),
+    check(launch_with(room_for<B, W>(4), queries_backward_kernel<B, W>, grid_of(s, B),
+                      dim3(kThreads), stream, f),
           "attention's gradient");
   });
 }

@@ -33,10 +33,11 @@ void embed(const Tokens& on, Tensor wte, Tensor wpe, Tensor x, void* stream);
 void embed_backward(const Tokens& on, Tensor dx, Tensor dwte, bool add_wte, Tensor dwpe, bool add,
                     void* stream);
 
-// loss.cu; scale: what gradients are multiplied by, or null
+// loss.cu
 void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
-                   const float* scale, void* stream);
+                   const LossScale* scale, void* stream);
 void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream);
+void advance(LossScale* scale, const int64_t* skipped, void* stream);
 
 // softmax.cu, for attention that keeps all its scores: [batch x heads x time, time]
 void causal_softmax(Tensor scores, int64_t time, float scale, void* stream);

@@ -17,7 +17,7 @@ constexpr int kThreads = 512;
 template <class E, int V>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(Tokens on, int64_t first, E* logits, float* losses, int64_t width,
-                         bool gradient, const float* scale) {
+                         bool gradient, const LossScale* scale) {
   __shared__ float room[2][kThreads / kWarp];
   const int64_t row = blockIdx.x;
   logits += row * width;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!gradient) return;
   const int32_t counted = on.counts[1];
   const float factor =
-      (scale != nullptr ? *scale : 1.0f) / static_cast<float>(counted > 0 ? counted : 1);
+      (scale != nullptr ? scale->scale : 1.0f) / static_cast<float>(counted > 0 ? counted : 1);
   const float by = factor / sum;
   for (int64_t c = threadIdx.x * V; c < width; c += kThreads * V) {
     float x[V];
@@ -72,10 +72,14 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *mean = sum / static_cast<float>(counts[1] > 0 ? counts[1] : 1);
 }
 
+__global__ void advance_kernel(LossScale* scale, const int64_t* skipped) {
+  scale->advance(*skipped);
+}
+
 }  // namespace
 
 void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
-                   const float* scale, void* stream) {
+                   const LossScale* scale, void* stream) {
   with_element(logits.type, [&]<class E>(E e) {
     const auto go = [&]<int V>() {
       check(launch(cross_entropy_kernel<E, V>, dim3(static_cast<unsigned>(logits.rows)),
@@ -96,6 +100,10 @@ void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream) {
   check(launch(mean_loss_kernel, dim3(1), dim3(kThreads), stream, losses.as<const float>(),
                losses.rows, on.counts, mean.as<float>()),
         "the mean loss");
+}
+
+void advance(LossScale* scale, const int64_t* skipped, void* stream) {
+  check(launch(advance_kernel, dim3(1), dim3(1), stream, scale, skipped), "scaling the loss");
 }
 
 }  // namespace gallop::gpt::cuda

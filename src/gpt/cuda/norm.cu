@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <string>
 
 #include "cuda/runtime.h"
+#include "gallop/error.h"
 #include "gpt/cuda/element.cuh"
 #include "gpt/cuda/kernels.h"
 
@@ -19,9 +21,9 @@ __device__ __forceinline__ int64_t column(int i) {
   return (static_cast<int64_t>(i) * kThreads + threadIdx.x) * V;
 }
 
-template <class X, class Y, int V, int R>
+template <class Y, int V, int R>
 __global__ void __launch_bounds__(kThreads)
-    norm_kernel(const X* x, const float* weight, const float* bias, Y* y, float* stats,
+    norm_kernel(const float* x, const float* weight, const float* bias, Y* y, float* stats,
                 int64_t width, bool rms, float epsilon) {
   __shared__ float room[2][kThreads / kWarp];
   const int64_t row = blockIdx.x;
@@ -64,9 +66,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct Backward {
-  const void *x, *dy, *plus;
-  void *dx, *narrow, *y;
-  const float *stats, *weight, *bias;
+  const void* dy;
+  void *narrow, *y;
+  float* dx;
+  const float *x, *plus, *stats, *weight, *bias;
   float* parts;  // of dweight, [blocks, width], then of dbias
   int64_t rows, width;
   bool rms;
@@ -74,7 +77,7 @@ struct Backward {
 
 // P threads take a row, as many rows at a time as a block has such groups, and those a grid apart;
 // they add up what these give to each column.
-template <class X, class Y, int V, int R, int P>
+template <class Y, int V, int R, int P>
 __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
   constexpr int kAtOnce = kThreads / P;
   __shared__ float room[2][2][kThreads / kWarp];
@@ -87,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kAtOnce + group; row < b.rows;
        row += static_cast<int64_t>(gridDim.x) * kAtOnce, turn ^= 1) {
     const int64_t begin = row * b.width;
-    const X* x = static_cast<const X*>(b.x) + begin;
+    const float* x = b.x + begin;
     const Y* dy = static_cast<const Y*>(b.dy) + begin;
     const float mean = b.stats[2 * row], inverse = b.stats[2 * row + 1];
     float normal[R][V], d[R][V], out[R][V];
@@ -96,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
       if (column_of(i) >= b.width) continue;
       read<V>(x + column_of(i), normal[i]);
       read<V>(dy + column_of(i), d[i]);
-      if (b.plus != nullptr) read<V>(static_cast<const X*>(b.plus) + begin + column_of(i), out[i]);
+      if (b.plus != nullptr) read<V>(b.plus + begin + column_of(i), out[i]);
     }
     float plain = 0, along = 0;
 #pragma unroll
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward b) {
         out[i][j] = b.plus != nullptr ? out[i][j] + g : g;
         y[j] = normal[i][j] * w[j] + bias[j];
       }
-      write<V>(out[i], static_cast<X*>(b.dx) + at);
+      write<V>(out[i], b.dx + at);
       if (b.narrow != nullptr) write<V>(out[i], static_cast<Y*>(b.narrow) + at);
       if (b.y != nullptr) write<V>(y, static_cast<Y*>(b.y) + at);
     }
@@ -222,6 +225,13 @@ void with_rows(int64_t width, F f) {
   return f.template operator()<4, 8, kWarp>();
 }
 
+// What blocks add to is fp32 whatever is multiplied: every other type would be a kernel more.
+void require_residual(Tensor x) {
+  if (x.type == DType::f32) return;
+  throw Error(ErrorCode::unsupported,
+              "a norm of " + std::string(to_string(x.type)) + " on a GPU, expected fp32");
+}
+
 unsigned narrow_to_unsigned(int64_t n) { return static_cast<unsigned>(n); }
 
 }  // namespace
@@ -234,14 +244,13 @@ Extent norm_scratch(int64_t rows, int64_t width) {
 
 void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms, float epsilon,
           void* stream) {
-  with_element(x.type, [&]<class X>(X) {
-    with_element(y.type, [&]<class Y>(Y) {
-      with_packs(x.columns, [&]<int V, int R>() {
-        check(launch(norm_kernel<X, Y, V, R>, dim3(narrow_to_unsigned(x.rows)), dim3(kThreads),
-                     stream, x.as<const X>(), weight.as<const float>(), bias.as<const float>(),
-                     y.as<Y>(), stats.as<float>(), x.columns, rms, epsilon),
-              "a norm");
-      });
+  require_residual(x);
+  with_element(y.type, [&]<class Y>(Y) {
+    with_packs(x.columns, [&]<int V, int R>() {
+      check(launch(norm_kernel<Y, V, R>, dim3(narrow_to_unsigned(x.rows)), dim3(kThreads), stream,
+                   x.as<const float>(), weight.as<const float>(), bias.as<const float>(), y.as<Y>(),
+                   stats.as<float>(), x.columns, rms, epsilon),
+            "a norm");
     });
   });
 }
@@ -249,19 +258,18 @@ void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms
 void norm_backward(const Ops::NormBackward& n, bool rms, void* stream) {
   const int64_t rows = n.x.rows, width = n.x.columns, blocks = blocks_for(rows, width);
   Backward b{};
-  b.x = n.x.data, b.dy = n.dy.data, b.plus = n.plus.data;
-  b.dx = n.dx.data, b.narrow = n.narrow.data, b.y = n.y.data;
+  b.x = n.x.as<const float>(), b.dy = n.dy.data, b.plus = n.plus.as<const float>();
+  b.dx = n.dx.as<float>(), b.narrow = n.narrow.data, b.y = n.y.data;
   b.stats = n.stats.as<const float>();
   b.weight = n.weight.as<const float>(), b.bias = n.bias.as<const float>();
   b.parts = n.scratch.as<float>();
   b.rows = rows, b.width = width, b.rms = rms;
-  with_element(n.x.type, [&]<class X>(X) {
-    with_element(n.dy.type, [&]<class Y>(Y) {
-      with_rows(width, [&]<int V, int R, int P>() {
-        check(launch(backward_kernel<X, Y, V, R, P>, dim3(narrow_to_unsigned(blocks)),
-                     dim3(kThreads), stream, b),
-              "a norm's gradient");
-      });
+  require_residual(n.x);
+  with_element(n.dy.type, [&]<class Y>(Y) {
+    with_rows(width, [&]<int V, int R, int P>() {
+      check(launch(backward_kernel<Y, V, R, P>, dim3(narrow_to_unsigned(blocks)), dim3(kThreads),
+                   stream, b),
+            "a norm's gradient");
     });
   });
 }

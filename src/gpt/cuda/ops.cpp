@@ -222,11 +222,14 @@ class GpuOps final : public Ops {
     cuda::activation_backward(f, dh, h, swiglu(), stream());
   }
   void cross_entropy(const Tokens& tokens, int64_t first, Tensor logits, Tensor losses,
-                     bool gradient) override {
-    cuda::cross_entropy(tokens, first, logits, losses, gradient, nullptr, stream());
+                     bool gradient, const LossScale* scale) override {
+    cuda::cross_entropy(tokens, first, logits, losses, gradient, scale, stream());
   }
   void mean_loss(const Tokens& tokens, Tensor losses, Tensor mean) override {
     cuda::mean_loss(tokens, losses, mean, stream());
+  }
+  void advance(LossScale* scale, const int64_t* skipped) override {
+    cuda::advance(scale, skipped, stream());
   }
 
  private:
