@@ -8,7 +8,8 @@
 #include "../gpt/fixture.h"
 #include "cuda/gpu.h"
 #include "gallop/error.h"
-#include "gpt/trainer.h"
+#include "gpt/planned.h"
+#include "gpt/trainer_parts.h"
 
 namespace gallop::gpt {
 namespace {
@@ -208,6 +209,32 @@ TEST_F(GptTrainer, DoesNotUpdateDuringBackwardWhatIsToBeClipped) {
   TrainerOptions o = options(Compute::bf16, true);
   o.overlap = true;
   EXPECT_THROW(Trainer{o}, Error);
+}
+
+TEST_F(GptTrainer, TakesWhatWasPlanned) {
+  for (const Compute compute : {Compute::fp32, Compute::bf16}) {
+    for (const Attention attention : {Attention::naive, Attention::fused}) {
+      TrainerOptions o = options(compute, true);
+      o.attention = attention;
+      const MemoryUse planned = planned_memory(o), taken = Trainer(o).memory();
+      for (int c = 0; c < kMemoryClasses; ++c) EXPECT_EQ(planned.of[c], taken.of[c]) << c;
+    }
+  }
+}
+
+TEST_F(GptTrainer, TakesTheSameForOneTensorAtATimeAndAllAtOnce) {
+  const TrainerOptions o = settled(options(Compute::fp32, true));
+  Trainer trainer(o);
+  for (const Mode mode : {Mode::single, Mode::multi}) {
+    Options how = optimizer_options(o);
+    how.mode = mode;
+    Optimizer other(o.optimizer, how);
+    for (const ParamGroup& group : param_groups(o, trainer.model())) {
+      other.add_group(group.params, group.options);
+    }
+    other.step();
+    EXPECT_EQ(static_cast<size_t>(other.state_bytes()), planned_memory(o)[MemoryClass::state]);
+  }
 }
 
 TEST_F(GptTrainer, SaysWhatDoesNotFit) {
