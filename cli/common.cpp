@@ -9,6 +9,8 @@
 #include "bench/nvml.h"
 #include "cuda/memory.h"
 #include "gallop/error.h"
+#include "io/atomic_file.h"
+#include "lab/cs336.h"
 #include "lab/report.h"
 
 namespace gallop::cli {
@@ -39,6 +41,21 @@ void Output::add_to(CLI::App& app) {
 
 void Output::emit(const lab::Table& table) const {
   lab::emit(table, lab::parse_format(format), path);
+}
+
+void Output::emit_all(const std::vector<lab::Table>& tables) const {
+  const lab::Format how = lab::parse_format(format);
+  if (how == lab::Format::csv || how == lab::Format::json) return emit(lab::joined(tables));
+  std::string all;
+  for (const lab::Table& table : tables) {
+    if (path.empty()) {
+      if (&table != &tables.front()) fmt::print("\n");
+      emit(table);
+    } else {
+      all += (all.empty() ? "" : "\n") + lab::render(table, how, false);
+    }
+  }
+  if (!path.empty()) io::write_file_atomically(path, all);
 }
 
 void Where::add_to(CLI::App& app) {

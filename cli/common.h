@@ -18,6 +18,8 @@ struct Output {
   std::string path;
   void add_to(CLI::App& app);
   void emit(const lab::Table& table) const;
+  // People get one table after the other, programs one with all rows.
+  void emit_all(const std::vector<lab::Table>& tables) const;
 };
 
 struct Where {

@@ -7,6 +7,7 @@
 #include "gallop/error.h"
 #include "lab/adam_grid.h"
 #include "lab/adan_gpt2.h"
+#include "lab/adan_memory.h"
 
 namespace gallop::cli {
 namespace {
@@ -63,36 +64,55 @@ void add_adan_gpt2(CLI::App& suite) {
   struct State {
     Output output;
     Where where;
-    lab::AdanGpt2Options options;
+    std::string part = "all", attention = "naive";
+    lab::AdanGpt2Options time;
+    lab::AdanMemoryOptions memory;
   };
   auto s = std::make_shared<State>();
-  s->options.sampler.time_limit_s = 0.5;
+  s->time.sampler.time_limit_s = 0.5;
   CLI::App* adan = suite.add_subcommand(
       "adan-gpt2",
-      "Adam and Adan over 25 GPT-2 shapes, one tensor at a time and all at once; on the GPU if "
-      "there is one");
-  adan->add_option("--steps", s->options.steps, "Steps that the total columns stand for")
+      "Adam and Adan over 25 GPT-2 shapes: time of updates, one tensor at a time and all at once, "
+      "and memory of training; on the GPU if there is one");
+  adan->add_option("--part", s->part, "What to show: time, memory or all")
+      ->check(CLI::IsMember({"time", "memory", "all"}))
+      ->capture_default_str();
+  adan->add_option("--steps", s->time.steps, "Time: steps that the total columns stand for")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  adan->add_option("--most-parameters", s->options.most_parameters,
-                   "Leave out larger models; default: what memory holds");
-  adan->add_option("--time-limit", s->options.sampler.time_limit_s,
-                   "Seconds for each contender and shape")
+  adan->add_option("--most-parameters", s->time.most_parameters,
+                   "Time: leave out larger models; default: what memory holds");
+  adan->add_option("--time-limit", s->time.sampler.time_limit_s,
+                   "Time: seconds for each contender and shape")
+      ->capture_default_str();
+  adan->add_option("--attention", s->attention,
+                   "Memory: naive keeps whole score matrices, fused does not")
+      ->check(CLI::IsMember({"naive", "fused"}))
+      ->capture_default_str();
+  adan->add_option("--batch", s->memory.batch, "Memory: sequences in a batch")
+      ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   s->where.add_to(*adan);
   s->output.add_to(*adan);
   adan->callback([s, adan] {
     s->where.prefer_gpu(*adan);
-    s->options.device = s->where.parsed();
-    s->options.threads = s->where.threads;
-    s->options.sampler.seed = s->where.seed;
+    s->time.device = s->memory.device = s->where.parsed();
+    s->time.threads = s->memory.threads = s->where.threads;
+    s->time.sampler.seed = s->where.seed;
+    const bool gpu = s->time.device.kind == Device::Kind::cuda;
+    s->memory.memory_bytes =
+        gpu ? cuda::memory_bytes(s->time.device.index) : bench::describe_machine().memory_bytes;
+    s->memory.attention = s->attention == "naive" ? gpt::Attention::naive : gpt::Attention::fused;
     if (adan->count("--most-parameters") == 0) {
       // Two contenders of 24 bytes a parameter and the ceiling's arrays at a time.
-      const bool gpu = s->options.device.kind == Device::Kind::cuda;
-      s->options.most_parameters = gpu ? cuda::memory_bytes(s->options.device.index) / 56
-                                       : bench::describe_machine().memory_bytes / 100;
+      s->time.most_parameters = s->memory.memory_bytes / (gpu ? 56 : 100);
     }
-    s->output.emit(lab::adan_gpt2(s->options));
+    std::vector<lab::Table> tables;
+    if (s->part != "memory") tables.push_back(lab::adan_gpt2(s->time));
+    if (s->part != "time") {
+      for (lab::Table& table : lab::adan_memory(s->memory)) tables.push_back(std::move(table));
+    }
+    s->output.emit_all(tables);
   });
 }
 

@@ -1,37 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include <fmt/format.h>
-
 #include <string>
 
 #include "bench/nvml.h"
 #include "cli/common.h"
 #include "cuda/memory.h"
-#include "io/atomic_file.h"
 #include "lab/adamw_8bit.h"
 #include "lab/cs336.h"
-#include "lab/report.h"
 
 namespace gallop::cli {
 namespace {
-
-// People get one table after the other, programs one with all rows.
-void emit_all(const Output& output, const std::vector<lab::Table>& tables) {
-  const lab::Format format = lab::parse_format(output.format);
-  if (format == lab::Format::csv || format == lab::Format::json) {
-    output.emit(lab::joined(tables));
-    return;
-  }
-  std::string all;
-  for (const lab::Table& table : tables) {
-    if (output.path.empty()) {
-      if (&table != &tables.front()) fmt::print("\n");
-      output.emit(table);
-    } else {
-      all += (all.empty() ? "" : "\n") + lab::render(table, format, false);
-    }
-  }
-  if (!output.path.empty()) io::write_file_atomically(output.path, all);
-}
 
 CLI::Validator from(int64_t least) {
   CLI::Validator v = CLI::Range(least, int64_t{1} << 40);
@@ -83,7 +60,7 @@ void add_cs336(CLI::App& suite) {
     s->options.axes.device = s->where.parsed();
     s->options.axes.threads = s->where.threads;
     s->options.axes.seed = s->where.seed;
-    emit_all(s->output, lab::cs336(s->options));
+    s->output.emit_all(lab::cs336(s->options));
   });
 }
 
@@ -144,7 +121,7 @@ void add_adamw_8bit(CLI::App& suite) {
     if (s->options.device.kind == Device::Kind::cuda && app->count("--train-steps") == 0) {
       s->options.train_steps = 2000;
     }
-    emit_all(s->output, lab::adamw_8bit(s->options));
+    s->output.emit_all(lab::adamw_8bit(s->options));
   });
 }
 

@@ -166,6 +166,8 @@ class Optimizer {
   int64_t bytes_per_step() const;
   int64_t bytes_only_read() const;  // of these, in passes that write nothing
   int64_t state_bytes() const;
+  // What add_group of these would add to it, without the memory: data may be null.
+  int64_t state_bytes_of(std::span<const Param> params, const GroupOptions& options = {}) const;
 
   // safetensors; the key scheme is in docs/checkpoints.md. Both leave everything unchanged when
   // they throw.

@@ -83,6 +83,7 @@ void Model::allocate() {
   lay_out(params_, false, param_bytes_);
   lay_out(grads_, true, grad_bytes_);
   plan();
+  if (options_.only_planned) return;
   require_memory();
   const auto put = [&](std::vector<Tensor>& tensors, size_t bytes) {
     std::byte* at = get(bytes);

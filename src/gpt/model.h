@@ -27,8 +27,9 @@ struct ModelOptions {
   int64_t batch = 1, time = 1;
   Precision precision;
   Attention attention = Attention::fused;
-  bool fused = true;         // additions within products, where Ops can
-  bool checkpoints = false;  // keep what enters a block and compute the rest of it again
+  bool only_planned = false;  // sizes without memory: nothing can be computed
+  bool fused = true;          // additions within products, where Ops can
+  bool checkpoints = false;   // keep what enters a block and compute the rest of it again
   size_t logits_bytes = size_t{256} << 20;  // at a time; above it the head goes in pieces
   bool scaled = false;                      // gradients, by a LossScale
 };

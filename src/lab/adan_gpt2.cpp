@@ -7,22 +7,11 @@
 #include <map>
 
 #include "bench/step_bench.h"
+#include "lab/adan_shapes.h"
 #include "lab/progress.h"
 
 namespace gallop::lab {
 namespace {
-
-struct Model {
-  int heads, layers, width;
-};
-
-// In the order in which people list them: by size. Heads do not change what an optimizer does.
-constexpr Model kModels[] = {
-    {6, 6, 768},    {12, 6, 768},  {16, 6, 768},   {6, 12, 768},   {12, 12, 768},
-    {16, 12, 768},  {16, 6, 1024}, {16, 12, 1024}, {6, 24, 768},   {12, 24, 768},
-    {16, 24, 768},  {6, 6, 1536},  {12, 6, 1536},  {16, 6, 1536},  {16, 24, 1024},
-    {16, 6, 2048},  {6, 12, 1536}, {12, 12, 1536}, {16, 12, 1536}, {16, 6, 2560},
-    {16, 12, 2048}, {6, 24, 1536}, {12, 24, 1536}, {16, 24, 1536}, {16, 24, 2048}};
 
 // What is measured once for a shape: ms per step and share of the ceiling of each contender.
 Row measured(const AdanGpt2Options& o, const bench::ShapeList& shapes) {
@@ -78,9 +67,9 @@ Table adan_gpt2(const AdanGpt2Options& o) {
                    "adam_multi_ms", "adam_multi_percent",
                    "adan_multi_ms", "adan_multi_percent"};
   std::map<std::pair<int, int>, Row> done;
-  Progress progress("adan-gpt2", std::size(kModels));
+  Progress progress("adan-gpt2", std::size(kAdanShapes));
   int left_out = 0;
-  for (const Model& m : kModels) {
+  for (const AdanShape& m : kAdanShapes) {
     const bench::ShapeList shapes =
         bench::parse_shapes(fmt::format("gpt2:{}x{}", m.layers, m.width));
     progress.advance(1, shapes.label);
@@ -93,7 +82,7 @@ Table adan_gpt2(const AdanGpt2Options& o) {
       it = done.emplace(std::pair{m.layers, m.width}, measured(o, shapes)).first;
     }
     Row row;
-    row.set("heads", m.heads).set("layers", m.layers).set("width", m.width);
+    row.set("part", "time").set("heads", m.heads).set("layers", m.layers).set("width", m.width);
     row.set("million_params", static_cast<double>(shapes.elements()) * 1e-6);
     const Row& r = it->second;
     row.set("adam_total_ms", o.steps * number(r, "adam_multi_ms"));

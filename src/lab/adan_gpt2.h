@@ -20,7 +20,7 @@ struct AdanGpt2Options {
   bench::SamplerOptions sampler;
 };
 
-// One row for each of 25 combinations of heads, layers and width.
+// One row for each of 25 combinations of heads, layers and width, with `time` in the field `part`.
 Table adan_gpt2(const AdanGpt2Options& options);
 
 }  // namespace gallop::lab

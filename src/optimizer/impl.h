@@ -90,6 +90,8 @@ struct Optimizer::Impl {
   void change(size_t g, size_t knob, double value);
   void check_set(Group& group, size_t knob, double value) const;
   void check_together(const std::vector<double>& hyper) const;
+  Group make_group(const GroupOptions& options) const;  // without parameters
+  Slot make_slot(const Param& param, const Group& group) const;
   double base_scale(const Group& g) const;
   bool needs_norm() const;
   template <class F>
@@ -104,7 +106,9 @@ struct Optimizer::Impl {
   void apply(int entry, bool zero_grad);
 };
 
-// Groups, formats and memory of parameters that are about to be added.
+// Which formats parameters that are about to be added have; returns how many bytes they need.
+size_t plan_group(const Rule& rule, Device device, const Group& group, std::vector<Slot>& added);
+// The same with their memory.
 void prepare_group(const Rule& rule, const Options& options, Group& group,
                    std::vector<Slot>& added);
 // Which states a parameter keeps, and how they lie in memory: by its shape, role and slot.format.

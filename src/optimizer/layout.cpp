@@ -239,28 +239,34 @@ void fill_low(const Slot& slot, Device device) {
   }
 }
 
-void prepare_group(const Rule& erased, const Options& options, Group& group,
-                   std::vector<Slot>& added) {
-  const RuleInfo& rule = erased.info;
+size_t plan_group(const Rule& rule, Device device, const Group& group, std::vector<Slot>& added) {
   for (Slot& slot : added) {
     const Param& p = slot.param;
-    cpu::Tensor& t = slot.tensor;
-    t.n = element_count(p);
-    if (p.data == nullptr && t.n > 0) refuse(p, "data is null");
-    check_pointers(p, t.n, options.device);
-    t.param = p.data;
-    t.grad = p.grad;
-    t.param_storage = param_storage(p, group.options.rounding);
-    t.grad_storage = grad_storage(p);
+    slot.tensor.param_storage = param_storage(p, group.options.rounding);
+    slot.tensor.grad_storage = grad_storage(p);
     slot.format = group.options.state.choose(p);
-    choose_states(erased, group, slot, options.device);
+    choose_states(rule, group, slot, device);
     slot.id = name_id(p.name);
   }
-  Cursor count{options.device, nullptr};
-  place(rule, added, count);
-  group.memory = Memory(count.used, options.allocator, options.device);
+  Cursor count{device, nullptr};
+  place(rule.info, added, count);
+  return count.used;
+}
+
+void prepare_group(const Rule& rule, const Options& options, Group& group,
+                   std::vector<Slot>& added) {
+  for (Slot& slot : added) {
+    const Param& p = slot.param;
+    const int64_t n = element_count(p);
+    if (p.data == nullptr && n > 0) refuse(p, "data is null");
+    check_pointers(p, n, options.device);
+    slot.tensor.param = p.data;
+    slot.tensor.grad = p.grad;
+  }
+  const size_t bytes = plan_group(rule, options.device, group, added);
+  group.memory = Memory(bytes, options.allocator, options.device);
   Cursor real{options.device, group.memory.data()};
-  place(rule, added, real);
+  place(rule.info, added, real);
   for (Slot& slot : added) fill_low(slot, options.device);
 }
 

@@ -119,28 +119,35 @@ Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
+Group Optimizer::Impl::make_group(const GroupOptions& o) const {
+  validate(o.schedule);
+  if (o.state_rounding != Rounding::nearest && o.state_rounding != Rounding::stochastic) {
+    invalid(fmt::format("state_rounding is {}, expected nearest or stochastic",
+                        to_string(o.state_rounding)));
+  }
+  Group group;
+  group.options = o;
+  for (const KnobInfo& k : rule.info.knobs) group.hyper.push_back(k.value);
+  for (const auto& [name, value] : o.hyper) {
+    const size_t knob = knob_at(name);
+    check_value(knob, value);
+    group.hyper[knob] = value;
+  }
+  check_together(group.hyper);
+  group.present = rule.present_states(group.hyper.data());
+  group.scalars = initial_scalars();
+  return group;
+}
+
+Slot Optimizer::Impl::make_slot(const Param& param, const Group& group) const {
+  return {.param = param, .tensor = {}, .group = groups.size(), .scalars = group.scalars};
+}
+
 size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& options) {
   Impl& m = *impl_;
   if (m.in_step) invalid("add_group was called between begin_step and end_step");
   m.pull();
-  validate(options.schedule);
-  if (options.state_rounding != Rounding::nearest &&
-      options.state_rounding != Rounding::stochastic) {
-    invalid(fmt::format("state_rounding is {}, expected nearest or stochastic",
-                        to_string(options.state_rounding)));
-  }
-  Group group;
-  group.options = options;
-  for (const KnobInfo& k : m.rule.info.knobs) group.hyper.push_back(k.value);
-  for (const auto& [name, value] : options.hyper) {
-    const size_t knob = m.knob_at(name);
-    m.check_value(knob, value);
-    group.hyper[knob] = value;
-  }
-  m.check_together(group.hyper);
-  group.present = m.rule.present_states(group.hyper.data());
-  group.scalars = m.initial_scalars();
-
+  Group group = m.make_group(options);
   std::set<std::string_view> names;
   for (const Slot& s : m.slots) names.insert(s.param.name);
   std::vector<Slot> added;
@@ -148,7 +155,7 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
     if (!names.insert(p.name).second) {
       invalid(fmt::format("two parameters are named '{}', expected unique names", p.name));
     }
-    added.push_back({.param = p, .tensor = {}, .group = m.groups.size(), .scalars = group.scalars});
+    added.push_back(m.make_slot(p, group));
     group.slots.push_back(m.slots.size() + added.size() - 1);
   }
   prepare_group(m.rule, m.options, group, added);
@@ -158,6 +165,14 @@ size_t Optimizer::add_group(std::vector<Param> params, const GroupOptions& optio
   m.reserve();
   if (m.cuda) m.cuda->changed();
   return m.groups.size() - 1;
+}
+
+int64_t Optimizer::state_bytes_of(std::span<const Param> params,
+                                  const GroupOptions& options) const {
+  const Group group = impl_->make_group(options);
+  std::vector<Slot> slots;
+  for (const Param& p : params) slots.push_back(impl_->make_slot(p, group));
+  return static_cast<int64_t>(plan_group(impl_->rule, impl_->options.device, group, slots));
 }
 
 // Throws, with the group as it was, if the value cannot be set.

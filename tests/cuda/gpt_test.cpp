@@ -8,7 +8,8 @@
 #include "../gpt/fixture.h"
 #include "cuda/gpu.h"
 #include "gallop/error.h"
-#include "gpt/trainer.h"
+#include "gpt/planned.h"
+#include "gpt/trainer_parts.h"
 
 namespace gallop::gpt {
 namespace {
@@ -244,6 +245,32 @@ TEST_F(GptTrainer, InFp16FollowsTheCpu) {
   const std::vector<double> losses = train(expected, 6), in_fp16 = train(narrow, 6);
   EXPECT_EQ(narrow.optimizer()->skipped(), 0);
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(in_fp16[i], losses[i], 5e-3);
+}
+
+TEST_F(GptTrainer, TakesWhatWasPlanned) {
+  for (const Compute compute : {Compute::fp32, Compute::bf16}) {
+    for (const Attention attention : {Attention::naive, Attention::fused}) {
+      TrainerOptions o = options(compute, true);
+      o.attention = attention;
+      const MemoryUse planned = planned_memory(o), taken = Trainer(o).memory();
+      for (int c = 0; c < kMemoryClasses; ++c) EXPECT_EQ(planned.of[c], taken.of[c]) << c;
+    }
+  }
+}
+
+TEST_F(GptTrainer, TakesTheSameForOneTensorAtATimeAndAllAtOnce) {
+  const TrainerOptions o = settled(options(Compute::fp32, true));
+  Trainer trainer(o);
+  for (const Mode mode : {Mode::single, Mode::multi}) {
+    Options how = optimizer_options(o);
+    how.mode = mode;
+    Optimizer other(o.optimizer, how);
+    for (const ParamGroup& group : param_groups(o, trainer.model())) {
+      other.add_group(group.params, group.options);
+    }
+    other.step();
+    EXPECT_EQ(static_cast<size_t>(other.state_bytes()), planned_memory(o)[MemoryClass::state]);
+  }
 }
 
 TEST_F(GptTrainer, SaysWhatDoesNotFit) {

@@ -44,5 +44,25 @@ TEST(Bytes, OfTheNormAreOnlyRead) {
   EXPECT_EQ(bytes_of("lamb"), (Bytes{44, 4}));
 }
 
+TEST(Bytes, OfStateAreKnownWithoutItsMemory) {
+  for (const char* rule : {"sgd", "adamw", "adan", "lion", "adafactor", "muon", "soap"}) {
+    for (const char* state : {"fp32", "bf16", "8bit", "4bit"}) {
+      std::vector<float> memory(512 * 300);
+      std::vector<Param> params = {
+          {"p", {300, 512}, memory.data(), memory.data(), DType::f32, DType::f32, Role::hidden},
+          {"b", {7}, memory.data(), memory.data(), DType::f32, DType::f32, Role::bias}};
+      GroupOptions group;
+      group.state = parse_state_policy(state);
+      Optimizer o(rule);
+      std::vector<Param> without = params;
+      for (Param& p : without) p.data = p.grad = nullptr;
+      const int64_t known = o.state_bytes_of(without, group);
+      EXPECT_EQ(o.state_bytes(), 0);
+      o.add_group(params, group);
+      EXPECT_EQ(known, o.state_bytes()) << rule << ' ' << state;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gallop::test
