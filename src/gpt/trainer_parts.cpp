@@ -9,29 +9,22 @@
 #include "gallop/rules.h"
 
 namespace gallop::gpt {
-namespace {
 
 Precision precision_of(const TrainerOptions& o) {
   Precision p;
-  switch (o.compute) {
-    case Compute::fp32:
-    case Compute::tf32:
-      break;
-    case Compute::fp64:
-      p.matrices = p.vectors = p.residual = p.gradients = DType::f64;
-      break;
-    case Compute::bf16:
-      p.matrices = p.gradients = DType::bf16;
-      break;
-    case Compute::fp16:
-      p.matrices = p.gradients = DType::f16;
-      break;
+  if (o.compute == Compute::fp64) {
+    p.matrices = p.vectors = p.residual = p.gradients = DType::f64;
+  } else if (in_16_bits(o)) {
+    p.matrices = p.gradients = o.compute == Compute::bf16 ? DType::bf16 : DType::f16;
   }
   if (o.gradients) p.gradients = *o.gradients;
   return p;
 }
 
-}  // namespace
+bool in_16_bits(const TrainerOptions& o) {
+  const bool narrow = o.compute == Compute::bf16 || o.compute == Compute::fp16;
+  return narrow && o.device.kind == Device::Kind::cuda;
+}
 
 TrainerOptions settled(TrainerOptions o) {
   o.rounding = rounding_in(o.compute, o.rounding);
@@ -42,8 +35,23 @@ TrainerOptions settled(TrainerOptions o) {
         fmt::format("gradients of {} batches in a step, expected at least 1", o.accumulation));
   }
   validate(o.config);
+  if (!o.loss_scale) {
+    o.loss_scale = o.compute == Compute::fp16 ? static_cast<double>(LossScale().scale) : 0.0;
+  }
+  if (!(*o.loss_scale >= 0 && *o.loss_scale <= 0x1p120)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a loss scale of {}, expected 0 (none) to 2^120", *o.loss_scale));
+  }
+  const bool first_all = o.clip_norm > 0 || scales(o);
+  if (o.overlap && (o.device.kind != Device::Kind::cuda || first_all)) {
+    throw Error(ErrorCode::unsupported,
+                "updates while backward goes on are for GPUs, without clipping and without a loss "
+                "scale, expected device cuda and 0 for both");
+  }
   return o;
 }
+
+bool scales(const TrainerOptions& o) { return *o.loss_scale > 0; }
 
 std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
   if (o.device.kind == Device::Kind::cuda) {
@@ -60,9 +68,14 @@ std::unique_ptr<Ops> make_ops(const TrainerOptions& o) {
   }
   if (o.compute == Compute::fp32) return cpu_ops<float>(o.config, o.threads);
   if (o.compute == Compute::fp64) return cpu_ops<double>(o.config, o.threads);
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("training in {} on the CPU, expected fp32 or fp64", to_string(o.compute)));
+  if (o.compute == Compute::bf16 && cpu_has_bf16()) {
+    return cpu_ops<float>(o.config, o.threads, true);
+  }
+  throw Error(ErrorCode::unsupported,
+              o.compute == Compute::bf16
+                  ? "training in bf16 on a CPU without AVX512-BF16, expected fp32 or fp64"
+                  : fmt::format("training in {} on the CPU, expected fp32, bf16 or fp64",
+                                to_string(o.compute)));
 }
 
 ModelOptions model_options(const TrainerOptions& o) {
@@ -74,6 +87,7 @@ ModelOptions model_options(const TrainerOptions& o) {
   m.fused = o.compiled;
   m.checkpoints = o.checkpoints;
   m.logits_bytes = o.logits_bytes;
+  m.scaled = scales(o);
   return m;
 }
 
@@ -82,6 +96,7 @@ Options optimizer_options(const TrainerOptions& o) {
   options.device = o.device;
   options.threads = o.threads;
   options.clip_norm = o.clip_norm;
+  options.skip_nonfinite = scales(o);
   options.seed = o.seed;
   if (o.compiled && o.device.kind == Device::Kind::cuda) options.mode = Mode::compiled;
   return options;
@@ -101,7 +116,7 @@ std::vector<ParamGroup> param_groups(const TrainerOptions& o, const Model& model
     group.options.hyper = o.hyper;
     group.options.state = o.state;
     group.options.schedule = o.schedule;
-    if (in_16_bits(o.compute)) group.options.rounding = o.rounding;
+    if (in_16_bits(o)) group.options.rounding = o.rounding;
   }
   Hyper& hyper = groups[1].options.hyper;
   std::erase_if(hyper, [](const auto& h) { return h.first == "weight_decay"; });

@@ -11,6 +11,7 @@ namespace gallop::gpt {
 
 // With what was left open; throws where they make no sense.
 TrainerOptions settled(TrainerOptions options);
+bool scales(const TrainerOptions& options);  // its loss
 
 std::unique_ptr<Ops> make_ops(const TrainerOptions& options);
 ModelOptions model_options(const TrainerOptions& options);
