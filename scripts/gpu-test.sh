@@ -11,6 +11,8 @@ $bin/tests/cuda_tests --gtest_brief=1
 echo "== the optimizer's tests, on the GPU"
 GALLOP_TEST_DEVICE=cuda $bin/tests/optimizer_tests --gtest_brief=1 \
   --gtest_filter='-Allocation.*:Fork*'
+echo "== the engine's tests, on the GPU"
+GALLOP_TEST_DEVICE=cuda $bin/tests/gpt_tests --gtest_brief=1
 echo "== every kernel against the reference"
 $bin/gallop check --device cuda "$@"
 echo "== kernels compiled at run time"

@@ -63,6 +63,7 @@ class Runner {
     require_memory(c, 2 * width * static_cast<double>(gpt::parameter_count(o.config)),
                    "parameters and gradients");
     const double start = seconds_now();
+    const DriverUse taken(*this);
     trainer_ = std::make_unique<gpt::Trainer>(o);
     require_memory(c, static_cast<double>(trainer_->memory().total()), "steps");
     first_step_s_ = seconds_now() - start;
@@ -82,6 +83,8 @@ class Runner {
   void step() {
     const auto count = static_cast<size_t>(case_.options.accumulation);
     const auto first = static_cast<size_t>(taken_ % kBatches) * count;
+    std::optional<DriverUse> taken;
+    if (taken_ < kSettled) taken.emplace(*this);
     const double start = seconds_now();
     std::optional<gpt::Ranges::Scope> warm_up;
     if (taken_ < case_.warmup) warm_up.emplace(trainer_->ranges(), "warm-up");
@@ -121,6 +124,7 @@ class Runner {
       row.set(fmt::format("{}_mb", name), static_cast<double>(use.of[i]) / kMb);
     }
     row.set("peak_mb", static_cast<double>(use.total()) / kMb);
+    if (on_gpu(case_)) row.set("driver_mb", static_cast<double>(driver_bytes_) / kMb);
     row.set("first_step_s", first_step_s_).set("loss", trainer_->loss());
     if (const auto scale = trainer_->loss_scale()) {
       row.set("loss_scale", static_cast<double>(scale->scale));
@@ -129,6 +133,20 @@ class Runner {
   }
 
  private:
+  // What the driver has less of after than before: libraries' workspaces and graphs too.
+  struct DriverUse {
+    explicit DriverUse(Runner& r) : runner(r), before(free()) {}
+    ~DriverUse() { runner.driver_bytes_ += before - free(); }
+    DriverUse(const DriverUse&) = delete;
+    DriverUse& operator=(const DriverUse&) = delete;
+    int64_t free() const {
+      return on_gpu(runner.case_) ? cuda::free_bytes(runner.case_.options.device.index) : 0;
+    }
+    Runner& runner;
+    int64_t before;
+  };
+  static constexpr int64_t kSettled = 3;  // steps after which nothing more is allocated
+
   static double add_phase(lab::Row& row, std::string_view name, const std::vector<double>& s) {
     row.set(fmt::format("{}_ms", name), mean(s) * 1e3);
     row.set(fmt::format("{}_std_ms", name), stddev(s) * 1e3);
@@ -140,6 +158,7 @@ class Runner {
   std::unique_ptr<gpt::Trainer> trainer_;
   std::vector<data::Batch> batches_;
   int64_t taken_ = 0, skipped_ = 0;  // skipped: before the first that is measured
+  int64_t driver_bytes_ = 0;
   double first_step_s_ = 0, measured_s_ = 0;
   std::vector<double> forward_, backward_, optimizer_, total_, wall_;
 };

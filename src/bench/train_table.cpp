@@ -159,6 +159,7 @@ void lay_out(lab::Table& table, TrainColumns columns) {
     }
   }
   add("peak_mb");
+  if (columns != TrainColumns::time) add("driver_mb");
   table.columns.emplace_back("status");
 }
 
@@ -205,7 +206,9 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows) {
         : gpu ? "; mfu_percent is of the GPU's dense peak in that precision, as its maker states it"
               : "; mfu_percent is of what large products reach on this CPU, measured after each "
                 "row"));
-    notes.emplace_back("MB are 2^20 bytes at the highest point of a step");
+    notes.push_back(fmt::format(
+        "MB are 2^20 bytes at the highest point of a step{}",
+        gpu ? "; driver_mb is what the driver has less of, with what libraries take" : ""));
     double skipped = 0;
     for (const lab::Row& row : rows) skipped += number(row, "skipped_steps").value_or(0);
     if (skipped > 0) {

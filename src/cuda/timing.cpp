@@ -94,12 +94,20 @@ size_t l2_bytes(int device) {
   return static_cast<size_t>(bytes);
 }
 
-int64_t memory_bytes(int device) {
-  const DeviceScope scope(device);
+namespace {
+struct DriverMemory {
   size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for the memory's size");
-  return static_cast<int64_t>(total);
+};
+DriverMemory driver_memory(int device) {
+  const DeviceScope scope(device);
+  DriverMemory m;
+  check(cudaMemGetInfo(&m.free, &m.total), "asking for the memory's size");
+  return m;
 }
+}  // namespace
+
+int64_t memory_bytes(int device) { return static_cast<int64_t>(driver_memory(device).total); }
+int64_t free_bytes(int device) { return static_cast<int64_t>(driver_memory(device).free); }
 
 std::string pci_bus_id(int device) {
   char text[32] = {};

@@ -51,6 +51,7 @@ class Graph {
 
 size_t l2_bytes(int device);
 int64_t memory_bytes(int device);  // all of it
+int64_t free_bytes(int device);    // as the driver says
 std::string pci_bus_id(int device);
 
 }  // namespace gallop::cuda

@@ -33,6 +33,7 @@ void require_reachable(int, const void*, const std::string&) { absent(); }
 
 size_t l2_bytes(int) { absent(); }
 int64_t memory_bytes(int) { absent(); }
+int64_t free_bytes(int) { absent(); }
 std::string pci_bus_id(int) { absent(); }
 
 void start_trace() { absent(); }

@@ -110,11 +110,11 @@ TEST(Adamw8bit, OneRunForEachSeedAndNoneWithoutSteps) {
 
 TEST(Adamw8bit, WhatDoesNotRunIsInTheRow) {
   Adamw8bitOptions o = tiny();
-  o.precision = "bf16";
+  o.precision = "fp16";
   const auto tables = adamw_8bit(o);
   EXPECT_EQ(text(tables[0].rows[0], "status"), "unsupported");
   EXPECT_EQ(text(tables.back().rows[0], "status"), "unsupported");
-  EXPECT_THAT(tables[0].notes, Contains(HasSubstr("batch 1: unsupported: training in bf16")));
+  EXPECT_THAT(tables[0].notes, Contains(HasSubstr("batch 1: unsupported: training in fp16")));
 }
 
 TEST(Adamw8bit, BadOptionsAreOneSentence) {
