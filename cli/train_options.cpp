@@ -87,6 +87,9 @@ void TrainOptions::check(const gpt::Config& config) const {
   if (run.resume && run.checkpoint.empty()) {
     invalid("--resume without --checkpoint, expected the file to go on from");
   }
+  if (run.other_libraries && !run.resume) {
+    invalid("--other-libraries without --resume, expected both or none");
+  }
   if (run.resume && !import_file.empty()) {
     invalid("--import with --resume, expected one of them: a checkpoint has weights");
   }
@@ -159,7 +162,10 @@ void TrainOptions::add_optimization(CLI::App& app) {
 }
 
 void TrainOptions::add_computation(CLI::App& app) {
-  app.add_option("--precision", precision, "fp32, tf32, bf16, fp16 or fp64")->capture_default_str();
+  app.add_option(
+         "--precision", precision,
+         "fp32, tf32, bf16, fp16 or fp64; on a CPU fp32, fp64, and bf16 if it multiplies that")
+      ->capture_default_str();
   app.add_option("--rounding", rounding,
                  "Of 16-bit matrices: master, remainder, stochastic or nearest")
       ->capture_default_str();
@@ -190,6 +196,9 @@ void TrainOptions::add_files(CLI::App& app) {
       ->group("Files");
   app.add_flag("--resume", run.resume,
                "Go on from --checkpoint, with the same bits as if it had never stopped")
+      ->group("Files");
+  app.add_flag("--other-libraries", run.other_libraries,
+               "With --resume: go on although a GPU's libraries have changed, with other bits")
       ->group("Files");
   app.add_option("--log", log, "A JSON object on a line for each step")
       ->type_name("FILE")

@@ -9,6 +9,7 @@
 #include "core/convert.h"
 #include "cuda/runtime.h"
 #include "cuda_emulator/stream.h"
+#include "gallop/error.h"
 
 namespace gallop::cuda {
 namespace {
@@ -76,7 +77,11 @@ Matmul::Matmul(int) : impl_(new Impl) {}
 Matmul::~Matmul() = default;
 
 std::string Matmul::choices() const { return "plain"; }
-void Matmul::choose(const std::string&) {}
+void Matmul::choose(const std::string& choices) {
+  if (choices == this->choices()) return;
+  throw Error(ErrorCode::unsupported,
+              "products were chosen for '" + choices + "', expected " + this->choices());
+}
 void Matmul::prepare(const Product& p) { impl_->prepared.insert(p); }
 
 void Matmul::run(const Product& p, double alpha, const void* a, const void* b, double beta,

@@ -241,7 +241,7 @@ void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint
 }
 
 Checkpoint load_checkpoint(const std::string& path, Trainer& trainer, const Settings& expected,
-                           int64_t most_steps) {
+                           int64_t most_steps, bool other_libraries) {
   const Reader reader(path);
   Checkpoint c = reader.read(expected);
   if (c.progress.step > most_steps) {
@@ -253,7 +253,15 @@ Checkpoint load_checkpoint(const std::string& path, Trainer& trainer, const Sett
   const auto parameters = reader.parameters(model);
   const auto scale = model.loss_scale() != nullptr ? reader.loss_scale() : LossScale();
   const std::string optimizer_file = reader.optimizer_file();
-  trainer.set_algorithms(c.algorithms);
+  try {
+    trainer.set_algorithms(c.algorithms);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::unsupported) throw;
+    if (!other_libraries) {
+      throw Error(e.code(),
+                  fmt::format("{}: {}; --other-libraries goes on with other bits", path, e.what()));
+    }
+  }
   // Masters and remainders are in the optimizer's file: parameters_changed() would make them anew.
   if (trainer.optimizer() != nullptr) trainer.optimizer()->load(optimizer_file);
   for (size_t i = 0; i < model.size(); ++i) trainer.upload(model.param(i), parameters[i]);

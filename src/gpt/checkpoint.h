@@ -51,8 +51,8 @@ void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint
 
 // Refuses a file whose settings differ or that has come further than `most_steps`. Changes nothing
 // when it throws, unless a GPU fails. Then removes what runs that were ended while they saved have
-// left beside it.
+// left beside it. other_libraries: also one whose libraries' ways this process does not have.
 Checkpoint load_checkpoint(const std::string& path, Trainer& trainer, const Settings& expected,
-                           int64_t most_steps);
+                           int64_t most_steps, bool other_libraries = false);
 
 }  // namespace gallop::gpt

@@ -74,7 +74,8 @@ class Run {
     check(trainer, corpus, o);
     checkpoint_.settings = settings_of(trainer, corpus, o.data_seed);
     if (o.resume) {
-      checkpoint_ = load_checkpoint(o.checkpoint, trainer, checkpoint_.settings, o.steps);
+      checkpoint_ =
+          load_checkpoint(o.checkpoint, trainer, checkpoint_.settings, o.steps, o.other_libraries);
       result_.first = progress().step;
     }
     const TrainerOptions& t = trainer.options();

@@ -26,6 +26,7 @@ struct RunOptions {
   std::string checkpoint;  // a file; empty: none
   int64_t save_every = 0;  // steps; 0: with every evaluation. Also at the end
   bool resume = false;
+  bool other_libraries = false;  // also where libraries are not those it began with: other bits
 
   // What start_s counts from.
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();

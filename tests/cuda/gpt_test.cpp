@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "../gpt/fixture.h"
+#include "../gpt/tiny_run.h"
 #include "cuda/gpu.h"
 #include "gallop/error.h"
 #include "gpt/planned.h"
 #include "gpt/trainer_parts.h"
+#include "io/safetensors.h"
 
 namespace gallop::gpt {
 namespace {
@@ -271,6 +274,43 @@ TEST_F(GptTrainer, TakesTheSameForOneTensorAtATimeAndAllAtOnce) {
     other.step();
     EXPECT_EQ(static_cast<size_t>(other.state_bytes()), planned_memory(o)[MemoryClass::state]);
   }
+}
+
+TEST_F(GptTrainer, GoesOnFromOtherLibrariesOnlyWhenTold) {
+  const test::Folder folder;
+  const std::string path = folder / "run";
+  TrainerOptions o = tiny_trainer();
+  o.device = {Device::Kind::cuda, 0};
+  const data::SyntheticCorpus corpus = tiny_corpus();
+  RunOptions r;
+  r.steps = 2;
+  r.checkpoint = path;
+  {
+    Trainer trainer(o);
+    run(trainer, corpus, r);
+    const auto file = io::SafetensorsFile::open(path);
+    std::vector<io::TensorOut> tensors;
+    for (const auto& [name, t] : file.tensors()) {
+      tensors.push_back({name, t.dtype, t.shape, t.data, t.bytes});
+    }
+    auto metadata = file.metadata();
+    metadata["algorithms"] = "cublasLt 1";
+    io::write_safetensors(folder / "other", tensors, metadata);
+  }
+  std::filesystem::rename(folder / "other", path);
+  r.resume = true;
+  r.steps = 3;
+  Trainer refused(o);
+  try {
+    run(refused, corpus, r);
+    FAIL() << "nothing was refused";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("chosen for 'cublasLt 1'"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("--other-libraries goes on"));
+  }
+  r.other_libraries = true;
+  Trainer told(o);
+  EXPECT_EQ(run(told, corpus, r).progress.step, 3);
 }
 
 TEST_F(GptTrainer, SaysWhatDoesNotFit) {
