@@ -19,7 +19,7 @@ steps sizes --model S,M,L,XL,2p7 --batch 4 --context 256 --precision bf16
 steps lean --model 2p7 --batch 4 --context 256 --precision bf16 --state 8bit
 steps long --model S,M --batch 16 --context 1024 --precision bf16
 steps precisions --model S --batch 4 --context 256 --precision fp32,tf32,bf16 --mode eager,compiled
-steps overlap --model S,M,2p7 --batch 4 --context 256 --precision bf16 --overlap
+steps overlap --model S,M,2p7 --batch 4 --context 256 --precision bf16 --overlap no,yes
 $python benchmarks/baselines/gemm_floor.py --model S,M,L,2p7 --batch 4 --context 256 | tee "$out/floor.jsonl"
 $python benchmarks/baselines/gemm_floor.py --model S,M --batch 16 --context 1024 | tee -a "$out/floor.jsonl"
 if [ "${WITH_TORCH:-yes}" = yes ]; then

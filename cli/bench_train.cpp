@@ -76,12 +76,15 @@ void add_train_bench(CLI::App& bench) {
   list("--rounding", s->axes.roundings,
        "Of 16-bit matrices: nearest, stochastic, master, remainder")
       ->type_name("NAME");
-  train->add_flag("--overlap", s->axes.overlap,
-                  "On a GPU: update parameters while backward goes on; the same bits");
   list("--attention", s->axes.attentions, "fused, or naive: all scores in memory")
       ->type_name("NAME");
   list("--recompute", s->axes.recomputations,
        "yes: blocks are computed again in backward, which takes less memory")
+      ->type_name("yes|no");
+  list(
+      "--overlap", s->axes.overlaps,
+      "yes: parameters are updated while backward goes on, and gradients take turns in memory; the "
+      "same bits")
       ->type_name("yes|no");
   list("--accumulation", s->axes.accumulations, "Batches in a step")
       ->check(at_least_one())

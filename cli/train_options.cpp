@@ -87,6 +87,9 @@ void TrainOptions::check(const gpt::Config& config) const {
   if (run.resume && run.checkpoint.empty()) {
     invalid("--resume without --checkpoint, expected the file to go on from");
   }
+  if (trainer.overlap && !dump_file.empty()) {
+    invalid("--dump with --overlap, expected one of them: gradients are gone when they are used");
+  }
   if (run.other_libraries && !run.resume) {
     invalid("--other-libraries without --resume, expected both or none");
   }
@@ -173,8 +176,8 @@ void TrainOptions::add_computation(CLI::App& app) {
                  "What the loss is multiplied by at first; it grows and falls with what gradients "
                  "bear; 0: nothing; default: 65536 with fp16, else nothing");
   app.add_flag("--overlap", trainer.overlap,
-               "On a GPU: update parameters while backward goes on (not with --clip-norm or a loss "
-               "scale)");
+               "Update parameters while backward goes on, in less memory for gradients (not with "
+               "--clip-norm or a loss scale)");
   app.add_option("--mode", mode, "compiled: fused and, on a GPU, recorded; or eager")
       ->check(CLI::IsMember({"eager", "compiled"}))
       ->capture_default_str();

@@ -35,6 +35,7 @@ lab::Row identity(const TrainCase& c) {
   const bool rounds = optimized && gpt::in_16_bits(o);
   row.set("rounding", rounds ? to_string(o.rounding).data() : nullptr);
   row.set("attention", attention_name(o.attention)).set("recompute", o.checkpoints ? "yes" : "no");
+  row.set("overlap", optimized && o.overlap ? "yes" : "no");
   row.set("accumulation", o.accumulation).set("warmup", c.warmup);
   row.set("device", to_string(o.device));
   if (!on_gpu(c)) row.set("threads", o.threads > 0 ? o.threads : cpu::default_threads());
@@ -124,6 +125,9 @@ class Runner {
       row.set(fmt::format("{}_mb", name), static_cast<double>(use.of[i]) / kMb);
     }
     row.set("peak_mb", static_cast<double>(use.total()) / kMb);
+    if (const size_t saved = trainer_->model().grad_bytes_saved(); saved > 0) {
+      row.set("gradients_saved_mb", static_cast<double>(saved) / kMb);
+    }
     if (on_gpu(case_)) row.set("driver_mb", static_cast<double>(driver_bytes_) / kMb);
     row.set("first_step_s", first_step_s_).set("loss", trainer_->loss());
     if (const auto scale = trainer_->loss_scale()) {

@@ -22,10 +22,10 @@ struct TrainAxes {
   std::vector<std::string> modes = {"compiled"};       // or eager
   std::vector<std::string> optimizers = {"adamw"};     // or none
   std::vector<std::string> states = {"fp32"};          // policies
-  bool overlap = false;                                // updates while backward goes on
   std::vector<std::string> roundings = {"remainder"};  // of 16-bit matrices
   std::vector<std::string> attentions = {"fused"};     // or naive
   std::vector<std::string> recomputations = {"no"};    // or yes
+  std::vector<std::string> overlaps = {"no"};          // or yes: updates while backward goes on
   std::vector<int64_t> accumulations = {1};
   std::vector<int64_t> warmups = {5};  // steps that are not in the figures
   Device device;

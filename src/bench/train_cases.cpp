@@ -41,16 +41,16 @@ std::vector<TrainCase> train_cases(const TrainAxes& axes) {
   o.device = axes.device;
   o.threads = axes.threads;
   o.seed = axes.seed;
-  o.overlap = axes.overlap;
   const auto add = [&] {
     // Without 16-bit matrices that are updated there is nothing to round, and without an optimizer
     // no state.
     const bool optimized = o.optimizer != "none";
     const bool rounds = optimized && gpt::in_16_bits(o);
-    const std::string key = fmt::format(
-        "{} {} {} {} {} {} {} {} {} {} {} {}", c.model, o.time, o.batch, gpt::to_string(o.compute),
-        o.compiled, o.optimizer, optimized ? c.state : "", rounds ? to_string(o.rounding) : "",
-        attention_name(o.attention), o.checkpoints, o.accumulation, c.warmup);
+    const std::string key =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", c.model, o.time, o.batch,
+                    gpt::to_string(o.compute), o.compiled, o.optimizer, optimized ? c.state : "",
+                    rounds ? to_string(o.rounding) : "", attention_name(o.attention), o.checkpoints,
+                    optimized && o.overlap, o.accumulation, c.warmup);
     if (seen.insert(key).second) out.push_back(c);
   };
   const auto formats = [&] {
@@ -61,11 +61,14 @@ std::vector<TrainCase> train_cases(const TrainAxes& axes) {
                                                                        : gpt::Attention::naive;
         each("recomputation", axes.recomputations, [&](const std::string& recompute) {
           o.checkpoints = either("recomputation", recompute, "yes", "no");
-          each("accumulation", axes.accumulations, [&](int64_t accumulation) {
-            o.accumulation = accumulation;
-            each("warm-up", axes.warmups, [&](int64_t warmup) {
-              c.warmup = warmup;
-              add();
+          each("overlap", axes.overlaps, [&](const std::string& overlap) {
+            o.overlap = either("overlap", overlap, "yes", "no");
+            each("accumulation", axes.accumulations, [&](int64_t accumulation) {
+              o.accumulation = accumulation;
+              each("warm-up", axes.warmups, [&](int64_t warmup) {
+                c.warmup = warmup;
+                add();
+              });
             });
           });
         });

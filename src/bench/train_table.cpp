@@ -21,9 +21,9 @@ namespace {
 using lab::number;
 using lab::text;
 
-constexpr const char* kAxes[] = {"model",     "context",   "batch",        "precision",
-                                 "mode",      "optimizer", "state",        "rounding",
-                                 "attention", "recompute", "accumulation", "warmup"};
+constexpr const char* kAxes[] = {"model",     "context",      "batch",    "precision", "mode",
+                                 "optimizer", "state",        "rounding", "attention", "recompute",
+                                 "overlap",   "accumulation", "warmup"};
 
 // What rows have in a field, each once.
 std::vector<std::string> values_of(const std::vector<lab::Row>& rows, std::string_view name) {
@@ -52,6 +52,7 @@ std::string title(const std::vector<lab::Row>& rows) {
   add("rounding", "rounding {}");
   add("attention", "{} attention");
   add("recompute", "recomputation", "no");
+  add("overlap", "updates during backward", "no");
   add("accumulation", "{} batches a step", "1");
   add("device", "{}");
   add("threads", "{} threads", "1");
@@ -209,6 +210,16 @@ std::vector<std::string> train_notes(const std::vector<lab::Row>& rows) {
     notes.push_back(fmt::format(
         "MB are 2^20 bytes at the highest point of a step{}",
         gpu ? "; driver_mb is what the driver has less of, with what libraries take" : ""));
+    double saved_mb = 0;
+    for (const lab::Row& row : rows) {
+      saved_mb = std::max(saved_mb, number(row, "gradients_saved_mb").value_or(0));
+    }
+    if (saved_mb > 0) {
+      notes.push_back(fmt::format(
+          "with updates during backward, blocks take turns in the memory of gradients: {}{:.0f} MB "
+          "less",
+          rows.size() > 1 ? "up to " : "", saved_mb));
+    }
     double skipped = 0;
     for (const lab::Row& row : rows) skipped += number(row, "skipped_steps").value_or(0);
     if (skipped > 0) {

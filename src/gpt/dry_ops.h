@@ -26,6 +26,8 @@ class DryOps final : public Ops {
   void wait_aside(int) override {}
   void* begin_update() override { return nullptr; }
   void end_updates() override {}
+  void mark_updates(int) override {}
+  void wait_updates(int) override {}
   std::string algorithms() override { return {}; }
   void set_algorithms(const std::string&) override {}
   void embed(const Tokens&, Tensor, Tensor, Tensor) override {}

@@ -77,7 +77,8 @@ void Model::allocate() {
                                                               : precision.vectors;
       tensors.push_back(s.matrix() ? Tensor{nullptr, type, s.shape[0], s.shape[1]}
                                    : Tensor{nullptr, type, 1, s.shape[0]});
-      bytes += whole_places(tensors.back().bytes());
+      const size_t places = whole_places(tensors.back().bytes());
+      (gradients && takes_turns(s) ? grad_bytes_saved_ : bytes) += places;
     }
   };
   lay_out(params_, false, param_bytes_);
@@ -87,7 +88,13 @@ void Model::allocate() {
   require_memory();
   const auto put = [&](std::vector<Tensor>& tensors, size_t bytes) {
     std::byte* at = get(bytes);
-    for (Tensor& t : tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      Tensor& t = tensors[i];
+      const ParamSpec& s = specs_[i];
+      if (&tensors == &grads_ && takes_turns(s)) {
+        t.data = find(grads_, s.part, s.layer - options_.grad_places).data;
+        continue;
+      }
       t.data = at;
       at += whole_places(t.bytes());
     }

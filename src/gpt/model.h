@@ -32,6 +32,9 @@ struct ModelOptions {
   bool checkpoints = false;   // keep what enters a block and compute the rest of it again
   size_t logits_bytes = size_t{256} << 20;  // at a time; above it the head goes in pieces
   bool scaled = false;                      // gradients, by a LossScale
+  // So many blocks have gradients at a time: each takes the place of one that was before it in
+  // backward. 0: all of them.
+  int64_t grad_places = 0;
 };
 
 enum class Phase { forward, backward };
@@ -85,6 +88,7 @@ class Model {
   const Arena& arena() const { return arena_; }
   size_t param_bytes() const { return param_bytes_; }
   size_t grad_bytes() const { return grad_bytes_; }
+  size_t grad_bytes_saved() const { return grad_bytes_saved_; }  // by taking turns
 
  private:
   struct Saved {  // of a block's forward for its backward
@@ -119,6 +123,9 @@ class Model {
   std::vector<double> read(Tensor t) const;
   template <class T>
   void put(Tensor t, int64_t first, std::span<const T> values);
+  bool takes_turns(const ParamSpec& spec) const {
+    return options_.grad_places > 0 && spec.layer >= options_.grad_places;
+  }
   void allocate();
   void plan();
   void require_memory() const;
@@ -132,7 +139,7 @@ class Model {
   std::vector<std::array<int, kParts>> where_;  // of layer + 1: each part's index, or -1
   Arena arena_;
   std::vector<void*> memory_;
-  size_t param_bytes_ = 0, grad_bytes_ = 0;
+  size_t param_bytes_ = 0, grad_bytes_ = 0, grad_bytes_saved_ = 0;
   int32_t* batch_memory_ = nullptr;
   Tokens tokens_;
   Tensor losses_, loss_;

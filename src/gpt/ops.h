@@ -71,8 +71,10 @@ struct Ops {
   virtual void wait_aside(int slot) = 0;  // what follows comes after it
 
   // Where updates go while others go on: behind all that was put aside so far.
-  virtual void* begin_update() = 0;  // a stream
-  virtual void end_updates() = 0;    // what follows comes after all of them
+  virtual void* begin_update() = 0;          // a stream
+  virtual void end_updates() = 0;            // what follows comes after all of them
+  virtual void mark_updates(int place) = 0;  // those so far
+  virtual void wait_updates(int place) = 0;  // gradients that follow are written after them
 
   // Which of their ways libraries chose, in one line; and the same again, before the first step.
   virtual std::string algorithms() = 0;

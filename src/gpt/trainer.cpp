@@ -72,7 +72,10 @@ Trainer::~Trainer() = default;
 // Updates a part's parameters as soon as its gradients are known.
 struct Trainer::Updates final : Observer {
   explicit Updates(Trainer& t) : trainer(t) {}
-  void begin(Phase phase, int64_t layer) override { trainer.ranges_.begin(phase, layer); }
+  void begin(Phase phase, int64_t layer) override {
+    trainer.ranges_.begin(phase, layer);
+    if (phase == Phase::backward) trainer.before_gradients(layer);
+  }
   void end(Phase phase, int64_t layer) override {
     trainer.ranges_.end(phase, layer);
     if (phase == Phase::backward) trainer.update(layer);
@@ -88,6 +91,15 @@ void Trainer::update(int64_t layer) {
   const Ranges::Scope scope(ranges_, "optimizer", layer);
   ops_->begin_update();
   optimizer_->step_params(params);
+  const int64_t places = model_->options().grad_places;
+  if (places > 0 && layer >= 0) ops_->mark_updates(static_cast<int>(layer % places));
+}
+
+// Their place is free when the block that had it before is updated.
+void Trainer::before_gradients(int64_t layer) {
+  const int64_t places = model_->options().grad_places;
+  if (places == 0 || layer < 0 || layer + places >= options_.config.layers) return;
+  ops_->wait_updates(static_cast<int>(layer % places));
 }
 
 void Trainer::record(int micro) {

@@ -53,8 +53,9 @@ struct TrainerOptions {
   // What the loss is multiplied by at first; 0: by nothing. It grows and falls with what gradients
   // bear, and a step with some that are not finite is skipped. Default: with fp16 alone.
   std::optional<double> loss_scale;
-  // On a GPU: parameters are updated while backward goes on. Not where all gradients must be known
-  // first: with clipping or a loss scale.
+  // Parameters are updated while backward goes on, on a GPU beside it, and blocks take turns in the
+  // memory of gradients. Not where all gradients must be known first: with clipping or a loss
+  // scale.
   bool overlap = false;
   uint64_t seed = 1;
 };
@@ -113,6 +114,7 @@ class Trainer {
   bool overlaps() const;
   void optimize(StepArgs args);
   void update(int64_t layer);
+  void before_gradients(int64_t layer);
 
   TrainerOptions options_;
   Ranges ranges_{options_.config.layers};

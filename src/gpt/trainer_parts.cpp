@@ -42,11 +42,10 @@ TrainerOptions settled(TrainerOptions o) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a loss scale of {}, expected 0 (none) to 2^120", *o.loss_scale));
   }
-  const bool first_all = o.clip_norm > 0 || scales(o);
-  if (o.overlap && (o.device.kind != Device::Kind::cuda || first_all)) {
+  if (o.overlap && (o.clip_norm > 0 || scales(o))) {
     throw Error(ErrorCode::unsupported,
-                "updates while backward goes on are for GPUs, without clipping and without a loss "
-                "scale, expected device cuda and 0 for both");
+                "updates while backward goes on do not know all gradients first, expected no "
+                "clipping and no loss scale");
   }
   return o;
 }
@@ -88,6 +87,10 @@ ModelOptions model_options(const TrainerOptions& o) {
   m.checkpoints = o.checkpoints;
   m.logits_bytes = o.logits_bytes;
   m.scaled = scales(o);
+  // Two could not go on while the update of the one before is under way.
+  constexpr int64_t kPlaces = 3;
+  const bool taken_at_once = o.overlap && o.optimizer != "none" && o.accumulation == 1;
+  if (taken_at_once && o.config.layers > kPlaces) m.grad_places = kPlaces;
   return m;
 }
 

@@ -193,13 +193,18 @@ TEST_F(GptTrainer, FollowsTheCpu) {
 }
 
 TEST_F(GptTrainer, UpdatesDuringBackwardGiveTheSameBits) {
-  for (const char* model : {kSwiglu, kGpt2}) {
-    TrainerOptions o = options(Compute::bf16, true);
+  // Two layers, and more than have gradients at a time; in a graph and kernel by kernel.
+  for (const auto& [model, compiled] : {std::pair{std::string(kSwiglu), true},
+                                        {std::string(kGpt2), true},
+                                        {std::string(kSwiglu) + ":layers=8", true},
+                                        {std::string(kGpt2) + ":layers=7", false}}) {
+    TrainerOptions o = options(Compute::bf16, compiled);
     o.config = parse_model(model);
     o.clip_norm = 0;
     Trainer after(o);
     o.overlap = true;
     Trainer during(o);
+    EXPECT_EQ(during.model().grad_bytes_saved() > 0, o.config.layers > 3);
     EXPECT_EQ(train(during, 5), train(after, 5));
     for (size_t i = 0; i < after.model().size(); ++i) {
       EXPECT_EQ(during.model().values(i), after.model().values(i)) << after.model().spec(i).name;

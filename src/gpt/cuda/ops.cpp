@@ -67,6 +67,7 @@ class GpuOps final : public Ops {
 
   ~GpuOps() override {
     for (auto& [moment, event] : events_) cudaEventDestroy(event);
+    for (auto& [place, event] : of_places_) cudaEventDestroy(event);
     for (cudaEvent_t event : {forked_, updated_, done_[0], done_[1]}) cudaEventDestroy(event);
     if (turns_ != nullptr) gallop::cuda::release(options_.device, turns_);
   }
@@ -142,6 +143,16 @@ class GpuOps final : public Ops {
   void end_updates() override {
     check(cudaEventRecord(updated_, static_cast<cudaStream_t>(updates_.handle())), "updating");
     check(cudaStreamWaitEvent(on(), updated_, 0), "updating");
+  }
+  void mark_updates(int place) override {
+    check(cudaEventRecord(event_of(place), static_cast<cudaStream_t>(updates_.handle())),
+          "updating");
+  }
+  // Gradients are made aside, where there is such a thing.
+  void wait_updates(int place) override {
+    const Stream& writes = options_.graphs ? side_ : stream_;
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(writes.handle()), event_of(place), 0),
+          "updating");
   }
   std::string algorithms() override { return matmul_.choices(); }
   void set_algorithms(const std::string& line) override {
@@ -234,6 +245,11 @@ class GpuOps final : public Ops {
 
  private:
   cudaStream_t on() const { return static_cast<cudaStream_t>(now_->handle()); }
+  cudaEvent_t event_of(int place) {
+    auto [at, first] = of_places_.try_emplace(place);
+    if (first) check(cudaEventCreate(&at->second), "making an event");
+    return at->second;
+  }
   bool rms() const { return config_.norm == Norm::rms; }
   bool swiglu() const { return config_.activation == Activation::swiglu; }
 
@@ -258,7 +274,7 @@ class GpuOps final : public Ops {
   AttentionOnGpu attention_;
   float* turns_ = nullptr;
   std::map<int, std::unique_ptr<Graph>> graphs_;
-  std::map<int, cudaEvent_t> events_;
+  std::map<int, cudaEvent_t> events_, of_places_;
   bool capturing_ = false;
 };
 
