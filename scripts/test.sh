@@ -22,7 +22,7 @@ build() { # PRESET [TARGET...]
 unset GALLOP_FORCE_ISA GALLOP_NUM_THREADS
 
 check_all() {
-  build/release/gallop check
+  build/release/gallop check --sizes 0,1,255,256,257,1003,100003
   build/release/gallop check --golden tests/data/golden
 }
 check_aarch64() {

@@ -14,6 +14,10 @@
 #include "gpt/layout.h"
 #include "gpt/ops.h"
 
+namespace gallop::data {
+struct Batch;
+}
+
 namespace gallop::gpt {
 
 struct Precision {

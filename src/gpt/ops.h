@@ -15,10 +15,6 @@
 #include "gpt/loss_scale.h"
 #include "gpt/tensor.h"
 
-namespace gallop::data {
-struct Batch;
-}
-
 namespace gallop::gpt {
 
 // A batch where it is computed with. Rows are positions: batch x time of them.

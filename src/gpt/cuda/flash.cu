@@ -15,6 +15,8 @@ using gallop::cuda::check;
 
 constexpr int kThreads = 256, kAcross = 16, kDown = kThreads / kAcross;
 constexpr int kWidest = 128;
+// On a multiprocessor at a time, by the rows they own: what registers are shared out among.
+constexpr int blocks_of(int own) { return own == 32 ? 3 : 2; }
 
 struct Flash {
   const float *qkv, *out, *dout;
@@ -23,15 +25,19 @@ struct Flash {
   float scale;
 };
 
-// Tiles of B rows with room for W columns in shared memory, which is read in fours: from row to row
-// four banks on. A thread has rows down + kDown i of what tiles make, and of a square columns
-// across
-// + kAcross j, of other tiles kWide columns in packs.
-template <int B, int W>
+// A block owns `Own` rows of a head and goes through the others `Seen` at a time, in tiles with
+// room for W columns in shared memory, which is read in fours: from row to row four banks on. A
+// thread has rows down + kDown i of what tiles make, and of a square (own x seen) columns across +
+// kAcross j, of other tiles kWide columns in packs. In which order a row is summed does not depend
+// on `Own`.
+template <int Own, int Seen, int W>
 struct Tile {
-  static constexpr int kStride = W + 4, kSquareStride = B + 4, kRows = B / kDown,
-                       kColumns = B / kAcross, kWide = W / kAcross, kPack = kWide < 4 ? kWide : 4;
-  static constexpr int kElements = B * kStride, kSquareElements = B * kSquareStride;
+  static constexpr int kStride = W + 4, kSquareStride = Seen + 4, kRows = Own / kDown,
+                       kColumns = Seen / kAcross, kWide = W / kAcross,
+                       kPack = kWide < 4 ? kWide : 4;
+  static constexpr int kOwn = Own * kStride, kSeen = Seen * kStride, kSquare = Own * kSquareStride;
+  using Square = float[kRows][kColumns];
+  using Sums = float[kRows][kWide];
 
   static __device__ __forceinline__ int across() { return static_cast<int>(threadIdx.x) % kAcross; }
   static __device__ __forceinline__ int down() { return static_cast<int>(threadIdx.x) / kAcross; }
@@ -40,10 +46,11 @@ struct Tile {
   }
 
   // Rows `first` and on of a head; what is not there is zero.
+  template <int Rows>
   static __device__ __forceinline__ void load(float* to, const float* from, int64_t stride,
                                               int first, const Flash& f) {
     if (f.width % 4 == 0) {
-      for (int i = static_cast<int>(threadIdx.x); i < B * W / 4; i += kThreads) {
+      for (int i = static_cast<int>(threadIdx.x); i < Rows * W / 4; i += kThreads) {
         const int row = i / (W / 4), c = i % (W / 4) * 4;
         float x[4] = {};
         if (first + row < f.time && c < f.width) read<4>(from + (first + row) * stride + c, x);
@@ -51,16 +58,15 @@ struct Tile {
       }
       return;
     }
-    for (int i = static_cast<int>(threadIdx.x); i < B * W; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < Rows * W; i += kThreads) {
       const int row = i / W, c = i % W;
       const bool there = first + row < f.time && c < f.width;
       to[row * kStride + c] = there ? from[(first + row) * stride + c] : 0.0f;
     }
   }
 
-  // out = a b^T
-  static __device__ __forceinline__ void product(const float* a, const float* b,
-                                                 float (&out)[kRows][kColumns]) {
+  // out = own seen^T
+  static __device__ __forceinline__ void product(const float* a, const float* b, Square& out) {
 #pragma unroll
     for (auto& row : out) {
 #pragma unroll
@@ -68,7 +74,7 @@ struct Tile {
     }
     a += down() * kStride;
     b += across() * kStride;
-#pragma unroll 4
+#pragma unroll 2
     for (int k = 0; k < W; k += 4) {
       float left[kRows][4], right[kColumns][4];
 #pragma unroll
@@ -88,24 +94,22 @@ struct Tile {
     }
   }
 
-  static __device__ __forceinline__ void put_square(const float (&from)[kRows][kColumns], float* to,
-                                                    bool transposed) {
+  static __device__ __forceinline__ void put(const Square& from, float* to) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-        const int row = down() + kDown * i, c = across() + kAcross * j;
-        to[transposed ? c * kSquareStride + row : row * kSquareStride + c] = from[i][j];
+        to[(down() + kDown * i) * kSquareStride + across() + kAcross * j] = from[i][j];
       }
     }
+    __syncwarp();  // who shares rows is in one warp
   }
 
-  // sum += p x
-  static __device__ __forceinline__ void add_product(const float* p, const float* x,
-                                                     float (&sum)[kRows][kWide]) {
+  // sum += square seen
+  static __device__ __forceinline__ void add_product(const float* p, const float* x, Sums& sum) {
     p += down() * kSquareStride;
 #pragma unroll 2
-    for (int k = 0; k < B; k += 4) {
+    for (int k = 0; k < Seen; k += 4) {
       float left[kRows][4];
 #pragma unroll
       for (int i = 0; i < kRows; ++i) read<4>(p + kDown * kSquareStride * i + k, left[i]);
@@ -128,8 +132,8 @@ struct Tile {
     }
   }
 
-  static __device__ __forceinline__ void store(const float (&from)[kRows][kWide], float* to,
-                                               int64_t stride, int first, const Flash& f) {
+  static __device__ __forceinline__ void store(const Sums& from, float* to, int64_t stride,
+                                               int first, const Flash& f) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first + down() + kDown * i;
@@ -173,25 +177,26 @@ __device__ __forceinline__ int64_t head_of(const Flash& f, int parts) {
   return sequence * f.time * parts * f.heads * f.width + head * f.width;
 }
 
-template <int B, int W>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Flash f) {
-  using T = Tile<B, W>;
+template <int Own, int Seen, int W>
+__global__ void __launch_bounds__(kThreads, blocks_of(Own)) forward_kernel(Flash f) {
+  using T = Tile<Own, Seen, W>;
   float* const q = shared_room();
-  float* const k = q + T::kElements;
-  float* const v = k + T::kElements;
-  float* const p = v + T::kElements;
+  float* const k = q + T::kOwn;
+  float* const v = k + T::kSeen;
+  float* const p = v + T::kSeen;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
   // The longest first: its block takes the longest.
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * B;
-  T::load(q, head, stride, first, f);
-  float sum[T::kRows] = {}, most[T::kRows], o[T::kRows][T::kWide] = {};
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Own;
+  T::template load<Own>(q, head, stride, first, f);
+  float sum[T::kRows] = {}, most[T::kRows];
+  typename T::Sums o = {};
   for (float& m : most) m = -INFINITY;
-  for (int begin = 0; begin <= first; begin += B) {
-    T::load(k, head + all, stride, begin, f);
-    T::load(v, head + 2 * all, stride, begin, f);
+  for (int begin = 0; begin < first + Own && begin < f.time; begin += Seen) {
+    T::template load<Seen>(k, head + all, stride, begin, f);
+    T::template load<Seen>(v, head + 2 * all, stride, begin, f);
     __syncthreads();
-    float s[T::kRows][T::kColumns];
+    typename T::Square s;
     T::product(q, k, s);
 #pragma unroll
     for (int i = 0; i < T::kRows; ++i) {
@@ -216,8 +221,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Flash f) {
 #pragma unroll
       for (int j = 0; j < T::kWide; ++j) o[i][j] *= by;
     }
-    T::put_square(s, p, false);
-    __syncwarp();  // what shares rows is in one warp
+    T::put(s, p);
     T::add_product(p, v, o);
     __syncthreads();
   }
@@ -250,55 +254,52 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(Flash f) {
   }
 }
 
-// Probabilities of a tile again, and the gradient of its scores.
-template <int B, int W>
-__device__ __forceinline__ void scores_again(const Flash& f, const float* q, const float* k,
-                                             const float* v, const float* go, int first, int begin,
-                                             float (&p)[Tile<B, W>::kRows][Tile<B, W>::kColumns],
-                                             float (&ds)[Tile<B, W>::kRows][Tile<B, W>::kColumns]) {
-  using T = Tile<B, W>;
-  T::product(q, k, p);
-  T::product(go, v, ds);
-#pragma unroll
-  for (int i = 0; i < T::kRows; ++i) {
-    const int row = first + T::down() + kDown * i;
-    const int64_t at = static_cast<int64_t>(blockIdx.y) * f.time + row;
-    const float lse = row < f.time ? f.stats[at] : 0.0f, delta = row < f.time ? f.delta[at] : 0.0f;
-#pragma unroll
-    for (int j = 0; j < T::kColumns; ++j) {
-      const int key = begin + T::across() + kAcross * j;
-      p[i][j] = key <= row && row < f.time ? expf(p[i][j] * f.scale - lse) : 0.0f;
-      ds[i][j] = p[i][j] * (ds[i][j] - delta) * f.scale;
-    }
-  }
+// A probability again, from a product of a query and a key, and the gradient of that product from
+// the one of the output's gradient and a value.
+__device__ __forceinline__ void score_again(const Flash& f, int query, int key, float lse,
+                                            float delta, float& p, float& ds) {
+  p = key <= query && query < f.time ? expf(p * f.scale - lse) : 0.0f;
+  ds = p * (ds - delta) * f.scale;
 }
 
-template <int B, int W>
-__global__ void __launch_bounds__(kThreads) keys_backward_kernel(Flash f) {
-  using T = Tile<B, W>;
-  float* const q = shared_room();
-  float* const k = q + T::kElements;
-  float* const v = k + T::kElements;
-  float* const go = v + T::kElements;
-  float* const square = go + T::kElements;
+__device__ __forceinline__ float of_query(const float* values, const Flash& f, int query) {
+  return query < f.time ? values[static_cast<int64_t>(blockIdx.y) * f.time + query] : 0.0f;
+}
+
+template <int Own, int Seen, int W>
+__global__ void __launch_bounds__(kThreads, blocks_of(Own)) keys_backward_kernel(Flash f) {
+  using T = Tile<Own, Seen, W>;
+  float* const k = shared_room();
+  float* const v = k + T::kOwn;
+  float* const q = v + T::kOwn;
+  float* const go = q + T::kSeen;
+  float* const square = go + T::kSeen;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
-  const int begin = static_cast<int>(blockIdx.x) * B;
-  T::load(k, head + all, stride, begin, f);
-  T::load(v, head + 2 * all, stride, begin, f);
-  float dk[T::kRows][T::kWide] = {}, dv[T::kRows][T::kWide] = {};
-  for (int first = begin; first < f.time; first += B) {
-    T::load(q, head, stride, first, f);
-    T::load(go, f.dout + head_of(f, 1), all, first, f);
+  const int begin = static_cast<int>(blockIdx.x) * Own;
+  T::template load<Own>(k, head + all, stride, begin, f);
+  T::template load<Own>(v, head + 2 * all, stride, begin, f);
+  typename T::Sums dk = {}, dv = {};
+  for (int first = begin / Seen * Seen; first < f.time; first += Seen) {
+    T::template load<Seen>(q, head, stride, first, f);
+    T::template load<Seen>(go, f.dout + head_of(f, 1), all, first, f);
     __syncthreads();
-    float p[T::kRows][T::kColumns], ds[T::kRows][T::kColumns];
-    scores_again<B, W>(f, q, k, v, go, first, begin, p, ds);
-    T::put_square(p, square, true);
-    __syncthreads();
+    typename T::Square p, ds;
+    T::product(k, q, p);
+    T::product(v, go, ds);
+#pragma unroll
+    for (int j = 0; j < T::kColumns; ++j) {
+      const int query = first + T::across() + kAcross * j;
+      const float lse = of_query(f.stats, f, query), delta = of_query(f.delta, f, query);
+#pragma unroll
+      for (int i = 0; i < T::kRows; ++i) {
+        score_again(f, query, begin + T::down() + kDown * i, lse, delta, p[i][j], ds[i][j]);
+      }
+    }
+    T::put(p, square);
     T::add_product(square, go, dv);
-    __syncthreads();
-    T::put_square(ds, square, true);
-    __syncthreads();
+    __syncwarp();
+    T::put(ds, square);
     T::add_product(square, q, dk);
     __syncthreads();
   }
@@ -306,46 +307,68 @@ __global__ void __launch_bounds__(kThreads) keys_backward_kernel(Flash f) {
   T::store(dv, f.dqkv + head_of(f, 3) + 2 * all, stride, begin, f);
 }
 
-template <int B, int W>
-__global__ void __launch_bounds__(kThreads) queries_backward_kernel(Flash f) {
-  using T = Tile<B, W>;
+template <int Own, int Seen, int W>
+__global__ void __launch_bounds__(kThreads, blocks_of(Own)) queries_backward_kernel(Flash f) {
+  using T = Tile<Own, Seen, W>;
   float* const q = shared_room();
-  float* const k = q + T::kElements;
-  float* const v = k + T::kElements;
-  float* const go = v + T::kElements;
-  float* const square = go + T::kElements;
+  float* const go = q + T::kOwn;
+  float* const k = go + T::kOwn;
+  float* const v = k + T::kSeen;
+  float* const square = v + T::kSeen;
   const int64_t all = static_cast<int64_t>(f.heads) * f.width, stride = 3 * all;
   const float* head = f.qkv + head_of(f, 3);
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * B;
-  T::load(q, head, stride, first, f);
-  T::load(go, f.dout + head_of(f, 1), all, first, f);
-  float dq[T::kRows][T::kWide] = {};
-  for (int begin = 0; begin <= first; begin += B) {
-    T::load(k, head + all, stride, begin, f);
-    T::load(v, head + 2 * all, stride, begin, f);
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Own;
+  T::template load<Own>(q, head, stride, first, f);
+  T::template load<Own>(go, f.dout + head_of(f, 1), all, first, f);
+  float lse[T::kRows], delta[T::kRows];
+#pragma unroll
+  for (int i = 0; i < T::kRows; ++i) {
+    const int query = first + T::down() + kDown * i;
+    lse[i] = of_query(f.stats, f, query), delta[i] = of_query(f.delta, f, query);
+  }
+  typename T::Sums dq = {};
+  for (int begin = 0; begin < first + Own && begin < f.time; begin += Seen) {
+    T::template load<Seen>(k, head + all, stride, begin, f);
+    T::template load<Seen>(v, head + 2 * all, stride, begin, f);
     __syncthreads();
-    float p[T::kRows][T::kColumns], ds[T::kRows][T::kColumns];
-    scores_again<B, W>(f, q, k, v, go, first, begin, p, ds);
-    T::put_square(ds, square, false);
-    __syncwarp();
+    typename T::Square p, ds;
+    T::product(q, k, p);
+    T::product(go, v, ds);
+#pragma unroll
+    for (int i = 0; i < T::kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < T::kColumns; ++j) {
+        score_again(f, first + T::down() + kDown * i, begin + T::across() + kAcross * j, lse[i],
+                    delta[i], p[i][j], ds[i][j]);
+      }
+    }
+    T::put(ds, square);
     T::add_product(square, k, dq);
     __syncthreads();
   }
   T::store(dq, f.dqkv + head_of(f, 3), stride, first, f);
 }
 
-// Smaller tiles for wide heads: five must fit in the 99 KB that every GPU has.
+// All tiles of backward must fit in the 99 KB that every GPU has. Fewer rows to own where that
+// leaves multiprocessors without work.
 template <class F>
-void with_tile(int64_t width, F f) {
-  if (width <= 32) return f.template operator()<64, 32>();
-  if (width <= 64) return f.template operator()<64, 64>();
-  return f.template operator()<32, kWidest>();
+void with_tile(const AttentionShape& s, F f) {
+  constexpr int64_t kEnoughBlocks = 512;
+  const bool few = (s.time + 63) / 64 * s.batch * s.heads < kEnoughBlocks;
+  if (s.width <= 32) {
+    return few ? f.template operator()<32, 64, 32>() : f.template operator()<64, 64, 32>();
+  }
+  if (s.width <= 64) {
+    return few ? f.template operator()<32, 64, 64>() : f.template operator()<64, 64, 64>();
+  }
+  return f.template operator()<32, 32, kWidest>();
 }
 
-template <int B, int W>
-constexpr size_t room_for(int tiles) {  // and a square
-  using T = Tile<B, W>;
-  return sizeof(float) * static_cast<size_t>(tiles * T::kElements + T::kSquareElements);
+// For tiles of rows that are owned and seen, and a square.
+template <int Own, int Seen, int W>
+constexpr size_t room_for(int own, int seen) {
+  using T = Tile<Own, Seen, W>;
+  return sizeof(float) * static_cast<size_t>(own * T::kOwn + seen * T::kSeen + T::kSquare);
 }
 
 dim3 grid_of(const AttentionShape& s, int64_t rows) {
@@ -371,9 +394,9 @@ void flash(const AttentionShape& s, Tensor qkv, Tensor out, float* stats, void* 
   Flash f = describe(s, qkv);
   f.to = out.as<float>();
   f.stats = stats;
-  with_tile(s.width, [&]<int B, int W>() {
-    check(launch_with(room_for<B, W>(3), forward_kernel<B, W>, grid_of(s, B), dim3(kThreads),
-                      stream, f),
+  with_tile(s, [&]<int Own, int Seen, int W>() {
+    check(launch_with(room_for<Own, Seen, W>(1, 2), forward_kernel<Own, Seen, W>, grid_of(s, Own),
+                      dim3(kThreads), stream, f),
           "attention");
   });
 }
@@ -388,12 +411,13 @@ void flash_backward(const AttentionShape& s, Tensor qkv, Tensor out, const float
   f.dqkv = dqkv.as<float>();
   check(launch(delta_kernel, grid_of(s, kThreads / kWarp), dim3(kThreads), stream, f),
         "attention's gradient");
-  with_tile(s.width, [&]<int B, int W>() {
-    check(launch_with(room_for<B, W>(4), keys_backward_kernel<B, W>, grid_of(s, B), dim3(kThreads),
+  with_tile(s, [&]<int Own, int Seen, int W>() {
+    constexpr size_t kRoom = room_for<Own, Seen, W>(2, 2);
+    check(launch_with(kRoom, keys_backward_kernel<Own, Seen, W>, grid_of(s, Own), dim3(kThreads),
                       stream, f),
           "attention's gradient");
-    check(launch_with(room_for<B, W>(4), queries_backward_kernel<B, W>, grid_of(s, B),
-                      dim3(kThreads), stream, f),
+    check(launch_with(kRoom, queries_backward_kernel<Own, Seen, W>, grid_of(s, Own), dim3(kThreads),
+                      stream, f),
           "attention's gradient");
   });
 }
