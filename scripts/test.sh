@@ -41,7 +41,7 @@ check_emulated() {
 threaded=(optimizer_tests gpt_tests cpu_tests data_tests core_tests)
 test_threads() {
   export GALLOP_CACHE=$PWD/build/tsan/jit-cache
-  printf 'build/tsan/tests/%s\n' "${threaded[@]}" | xargs -P "$(nproc)" -I{} {} --gtest_brief=1
+  printf 'build/tsan/tests/%s\n' "${threaded[@]}" | xargs -P "$(nproc)" -I{} env {} --gtest_brief=1
 }
 fuzz() {
   mkdir -p build/fuzz/corpus
@@ -57,7 +57,7 @@ stage "check" check_all
 stage "clang-tidy" scripts/tidy.sh
 stage "address and undefined-behaviour sanitizers: build" build asan
 stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j "$(nproc)"
-stage "thread sanitizer: build" build tsan "${threaded[@]}"
+stage "thread sanitizer: build" build tsan gallop_main "${threaded[@]}"
 stage "thread sanitizer: tests" test_threads
 stage "AArch64 under qemu" check_aarch64
 stage "GPU code on an emulated GPU" check_emulated

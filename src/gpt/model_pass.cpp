@@ -204,16 +204,18 @@ void Model::attention_backward(int64_t l, Saved& s, bool add) {
 // taken back through the head at once, so that no more than one exists at a time.
 void Model::head_forward(const Tokens& on, bool train, bool add) {
   const DType type = options_.precision.matrices;
-  const int64_t vocabulary = config_.vocabulary;
+  const int64_t stride = ops_->logits_stride(config_.vocabulary);
   final_stats_ = take("last norm statistics", -1, options_.precision.vectors, 2);
   Tensor y = take("last norm", -1, type, config_.width);
   ops_->norm(x_, weight(Part::norm), weight(Part::norm_bias), y, final_stats_);
-  const size_t row_bytes = static_cast<size_t>(vocabulary) * size_of(type);
+  const size_t row_bytes = static_cast<size_t>(stride) * size_of(type);
   const int64_t at_once =
       std::clamp(static_cast<int64_t>(options_.logits_bytes / row_bytes), int64_t{1}, rows());
   const int64_t pieces = (rows() + at_once - 1) / at_once;
   const int64_t piece = (rows() + pieces - 1) / pieces;
-  Tensor logits = arena_.take("logits", MemoryClass::logits, -1, type, piece, vocabulary);
+  Tensor logits = arena_.take("logits", MemoryClass::logits, -1, type, piece, stride);
+  logits.columns = config_.vocabulary;
+  logits.padded = stride;
   if (train && pieces > 1) dfinal_ = take("last norm gradient", -1, type, config_.width);
   for (int64_t first = 0; first < rows(); first += piece) {
     const int64_t count = std::min(piece, rows() - first);

@@ -109,6 +109,8 @@ struct Ops {
   virtual void activation(Tensor f, Tensor h) = 0;
   // f becomes its gradient; h, which may be dh, is computed again.
   virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
+  // Elements from row to row of logits: where these are multiplied, odd ones may be slow.
+  virtual int64_t logits_stride(int64_t vocabulary) = 0;
   // losses[row] for rows of `logits` that begin at `first`; logits become the gradient of the mean
   // over all targets that count, times the scale (may be null), if `gradient` is set.
   virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses,

@@ -271,6 +271,7 @@ class CpuOps final : public Ops {
     });
   }
 
+  int64_t logits_stride(int64_t vocabulary) override { return vocabulary; }
   void cross_entropy(const Tokens& on, int64_t start, Tensor logits, Tensor losses, bool gradient,
                      const LossScale* scale) override {
     const T factor = static_cast<T>(scale != nullptr ? scale->scale : 1.0f) /

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <math.h>
 
+#include <string>
+
 #include "cuda/runtime.h"
+#include "gallop/error.h"
 #include "gpt/cuda/element.cuh"
 #include "gpt/cuda/kernels.h"
 
@@ -12,15 +15,22 @@ using gallop::cuda::check;
 
 constexpr int kThreads = 512;
 
+template <int V, class E>
+__device__ __forceinline__ void read_row(const E* row, int64_t c, int64_t width, float (&x)[V]) {
+  read<V>(row + c, x);
+#pragma unroll
+  for (int j = 1; j < V; ++j) x[j] = c + j < width ? x[j] : -INFINITY;
+}
+
 // A block takes a row: the largest logit and the sum of exponentials as it reads, both together,
-// then the gradient.
+// then the gradient. What pads a row is read and written with the last of it, and is nothing.
 template <class E, int V>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(Tokens on, int64_t first, E* logits, float* losses, int64_t width,
-                         bool gradient, const LossScale* scale) {
+                         int64_t stride, bool gradient, const LossScale* scale) {
   __shared__ float room[2][kThreads / kWarp];
   const int64_t row = blockIdx.x;
-  logits += row * width;
+  logits += row * stride;
   const int32_t target = on.targets[first + row];
   if (target < 0) {
     if (threadIdx.x == 0) losses[row] = 0;
@@ -33,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
   float most = -INFINITY, sum = 0;
   for (int64_t c = threadIdx.x * V; c < width; c += kThreads * V) {
     float x[V];
-    read<V>(logits + c, x);
+    read_row<V>(logits, c, width, x);
     float here = x[0];
 #pragma unroll
     for (int j = 1; j < V; ++j) here = x[j] > here ? x[j] : here;
@@ -56,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   const float by = factor / sum;
   for (int64_t c = threadIdx.x * V; c < width; c += kThreads * V) {
     float x[V];
-    read<V>(logits + c, x);
+    read_row<V>(logits, c, width, x);
 #pragma unroll
     for (int j = 0; j < V; ++j) x[j] = expf(x[j] - all) * by - (c + j == target ? factor : 0.0f);
     write<V>(x, logits + c);
@@ -80,19 +90,17 @@ __global__ void advance_kernel(LossScale* scale, const int64_t* skipped) {
 
 void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
                    const LossScale* scale, void* stream) {
-  with_element(logits.type, [&]<class E>(E e) {
-    const auto go = [&]<int V>() {
-      check(launch(cross_entropy_kernel<E, V>, dim3(static_cast<unsigned>(logits.rows)),
-                   dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(),
-                   logits.columns, gradient, scale),
-            "a loss");
-    };
-    static_cast<void>(e);
-    if (logits.columns % 8 == 0) {
-      go.template operator()<8>();
-    } else {
-      go.template operator()<1>();
-    }
+  constexpr int kPack = 8;
+  if (logits.stride() % kPack != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "logits with " + std::to_string(logits.stride()) +
+                    " elements from row to row, expected a multiple of " + std::to_string(kPack));
+  }
+  with_element(logits.type, [&]<class E>(E) {
+    check(launch(cross_entropy_kernel<E, kPack>, dim3(static_cast<unsigned>(logits.rows)),
+                 dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(),
+                 logits.columns, logits.stride(), gradient, scale),
+          "a loss");
   });
 }
 
