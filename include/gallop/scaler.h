@@ -14,7 +14,17 @@ struct GradScaler {
   int64_t growth_interval = 2000;
   int64_t good_steps = 0;  // since the last change
 
-  void update(bool found_inf);
+  // Never beyond what fp32 holds. constexpr: GPUs count for themselves.
+  constexpr void update(bool found_inf) {
+    constexpr double kMost = 0x1p127;
+    if (found_inf) {
+      scale *= backoff_factor;
+      good_steps = 0;
+    } else if (++good_steps == growth_interval) {
+      if (scale * growth_factor <= kMost) scale *= growth_factor;
+      good_steps = 0;
+    }
+  }
 };
 
 }  // namespace gallop

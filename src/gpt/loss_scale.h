@@ -4,27 +4,24 @@
 
 #include <cstdint>
 
+#include "gallop/scaler.h"
+
 namespace gallop::gpt {
 
 struct LossScale {
-  float scale = 65536;
+  float scale = static_cast<float>(GradScaler().scale);
   int32_t good_steps = 0;  // since it last changed
   int64_t skipped = 0;     // steps that the optimizer had skipped when it was last asked
 
-  static constexpr int32_t kGrowAfter = 2000;
-
-  // After each step, with the steps that were skipped so far: halved for one more, doubled after
-  // many without.
+  // After each step, with the steps that were skipped so far.
   constexpr void advance(int64_t skipped_now) {
-    constexpr float kMost = 0x1p126f;
-    if (skipped_now != skipped) {
-      skipped = skipped_now;
-      scale *= 0.5f;
-      good_steps = 0;
-    } else if (++good_steps == kGrowAfter) {
-      if (scale <= kMost) scale *= 2;
-      good_steps = 0;
-    }
+    GradScaler scaler;
+    scaler.scale = static_cast<double>(scale);
+    scaler.good_steps = good_steps;
+    scaler.update(skipped_now != skipped);
+    skipped = skipped_now;
+    scale = static_cast<float>(scaler.scale);
+    good_steps = static_cast<int32_t>(scaler.good_steps);
   }
 };
 
