@@ -10,7 +10,6 @@
 #include "cuda/memory.h"
 #include "gallop/error.h"
 #include "io/atomic_file.h"
-#include "lab/cs336.h"
 #include "lab/report.h"
 
 namespace gallop::cli {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <string>
 
-#include "bench/nvml.h"
 #include "cli/common.h"
-#include "cuda/memory.h"
 #include "lab/adamw_8bit.h"
 #include "lab/cs336.h"
 

@@ -285,14 +285,4 @@ std::vector<Table> cs336(const Cs336Options& o) {
   return tables;
 }
 
-Table joined(const std::vector<Table>& tables) {
-  Table all;
-  for (const Table& t : tables) {
-    if (all.title.empty()) all.title = t.title;
-    all.rows.insert(all.rows.end(), t.rows.begin(), t.rows.end());
-    all.notes.insert(all.notes.end(), t.notes.begin(), t.notes.end());
-  }
-  return all;
-}
-
 }  // namespace gallop::lab

@@ -30,7 +30,4 @@ std::vector<std::string> read_times(const std::vector<Row>& rows);
 std::vector<std::string> read_warmup(const std::vector<Row>& rows);
 std::vector<std::string> read_memory(const std::vector<Row>& rows);
 
-// All rows in one table, for formats that have one.
-Table joined(const std::vector<Table>& tables);
-
 }  // namespace gallop::lab

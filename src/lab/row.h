@@ -71,4 +71,7 @@ struct Table {
 // Every field name of the rows in first-seen order.
 std::vector<std::string> field_names(const Table& table);
 
+// All rows in one table, for formats that have one.
+Table joined(const std::vector<Table>& tables);
+
 }  // namespace gallop::lab
