@@ -23,12 +23,19 @@ struct AsItIs {
   using Type = T;
 };
 
+// With so many bytes of shared memory on top of what the kernel declares.
+template <class... A>
+cudaError_t launch_sharing(size_t shared_bytes, void (*kernel)(A...), dim3 grid, dim3 block,
+                           void* stream, typename AsItIs<A>::Type... values) {
+  void* arguments[] = {const_cast<void*>(static_cast<const void*>(&values))...};
+  return cudaLaunchKernel(address_of(kernel), grid, block, arguments, shared_bytes,
+                          static_cast<cudaStream_t>(stream));
+}
+
 template <class... A>
 cudaError_t launch(void (*kernel)(A...), dim3 grid, dim3 block, void* stream,
                    typename AsItIs<A>::Type... values) {
-  void* arguments[] = {const_cast<void*>(static_cast<const void*>(&values))...};
-  return cudaLaunchKernel(address_of(kernel), grid, block, arguments, 0,
-                          static_cast<cudaStream_t>(stream));
+  return launch_sharing(0, kernel, grid, block, stream, values...);
 }
 
 }  // namespace

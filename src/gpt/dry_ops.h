@@ -54,8 +54,9 @@ class DryOps final : public Ops {
   }
   void activation(Tensor, Tensor) override {}
   void activation_backward(Tensor, Tensor, Tensor) override {}
-  int64_t logits_stride(int64_t vocabulary) override { return real_.logits_stride(vocabulary); }
-  void cross_entropy(const Tokens&, int64_t, Tensor, Tensor, bool, const LossScale*) override {}
+  int64_t logits_columns(int64_t vocabulary) override { return real_.logits_columns(vocabulary); }
+  void cross_entropy(const Tokens&, int64_t, Tensor, int64_t, Tensor, bool,
+                     const LossScale*) override {}
   void mean_loss(const Tokens&, Tensor, Tensor) override {}
   void advance(LossScale*, const int64_t*) override {}
 

@@ -77,7 +77,7 @@ void Model::allocate() {
                                                               : precision.vectors;
       tensors.push_back(s.matrix() ? Tensor{nullptr, type, s.shape[0], s.shape[1]}
                                    : Tensor{nullptr, type, 1, s.shape[0]});
-      const size_t places = whole_places(tensors.back().bytes());
+      const size_t places = places_for(s, tensors.back());
       (gradients && takes_turns(s) ? grad_bytes_saved_ : bytes) += places;
     }
   };
@@ -96,7 +96,7 @@ void Model::allocate() {
         continue;
       }
       t.data = at;
-      at += whole_places(t.bytes());
+      at += places_for(s, t);
     }
   };
   put(params_, param_bytes_);
@@ -149,6 +149,17 @@ void Model::plan() {
 Tensor Model::find(const std::vector<Tensor>& in, Part part, int64_t layer) const {
   const int at = where_[static_cast<size_t>(layer + 1)][static_cast<size_t>(part)];
   return at < 0 ? Tensor{} : in[static_cast<size_t>(at)];
+}
+
+Tensor Model::whole_head(const std::vector<Tensor>& in) const {
+  Tensor t = find(in, head(), -1);
+  t.rows = real_.logits_columns(config_.vocabulary);
+  return t;
+}
+
+size_t Model::places_for(const ParamSpec& spec, Tensor t) const {
+  if (spec.part == head()) t.rows = real_.logits_columns(config_.vocabulary);
+  return whole_places(t.bytes());
 }
 
 void Model::initialize(uint64_t seed) {

@@ -102,6 +102,9 @@ class Model {
   Tensor weight(Part part, int64_t layer = -1) const { return find(params_, part, layer); }
   Tensor gradient(Part part, int64_t layer = -1) const { return find(grads_, part, layer); }
   Tensor find(const std::vector<Tensor>& in, Part part, int64_t layer) const;
+  // With the rows behind the vocabulary's.
+  Tensor whole_head(const std::vector<Tensor>& in) const;
+  size_t places_for(const ParamSpec& spec, Tensor t) const;  // bytes of memory
   Part head() const { return config_.tied ? Part::embedding : Part::head; }
   int64_t rows() const { return options_.batch * options_.time; }
   AttentionShape attention_shape() const;

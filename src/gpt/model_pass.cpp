@@ -204,27 +204,26 @@ void Model::attention_backward(int64_t l, Saved& s, bool add) {
 // taken back through the head at once, so that no more than one exists at a time.
 void Model::head_forward(const Tokens& on, bool train, bool add) {
   const DType type = options_.precision.matrices;
-  const int64_t stride = ops_->logits_stride(config_.vocabulary);
+  const int64_t columns = ops_->logits_columns(config_.vocabulary);
   final_stats_ = take("last norm statistics", -1, options_.precision.vectors, 2);
   Tensor y = take("last norm", -1, type, config_.width);
   ops_->norm(x_, weight(Part::norm), weight(Part::norm_bias), y, final_stats_);
-  const size_t row_bytes = static_cast<size_t>(stride) * size_of(type);
+  const size_t row_bytes = static_cast<size_t>(columns) * size_of(type);
   const int64_t at_once =
       std::clamp(static_cast<int64_t>(options_.logits_bytes / row_bytes), int64_t{1}, rows());
   const int64_t pieces = (rows() + at_once - 1) / at_once;
   const int64_t piece = (rows() + pieces - 1) / pieces;
-  Tensor logits = arena_.take("logits", MemoryClass::logits, -1, type, piece, stride);
-  logits.columns = config_.vocabulary;
-  logits.padded = stride;
+  Tensor logits = arena_.take("logits", MemoryClass::logits, -1, type, piece, columns);
   if (train && pieces > 1) dfinal_ = take("last norm gradient", -1, type, config_.width);
   for (int64_t first = 0; first < rows(); first += piece) {
     const int64_t count = std::min(piece, rows() - first);
     const Tensor some = logits.rows_from(0, count), from = y.rows_from(first, count);
-    ops_->linear(from, weight(head()), {}, {}, some);
-    ops_->cross_entropy(on, first, some, losses_.rows_from(first, count), train, loss_scale_);
+    ops_->linear(from, whole_head(params_), {}, {}, some);
+    ops_->cross_entropy(on, first, some, config_.vocabulary, losses_.rows_from(first, count), train,
+                        loss_scale_);
     if (!dfinal_) continue;
-    ops_->linear_backward_x(some, weight(head()), dfinal_.rows_from(first, count));
-    ops_->linear_backward_weight(some, from, gradient(head()), {}, add || first > 0);
+    ops_->linear_backward_x(some, whole_head(params_), dfinal_.rows_from(first, count));
+    ops_->linear_backward_weight(some, from, whole_head(grads_), {}, add || first > 0);
   }
   ops_->mean_loss(on, losses_, loss_);
   arena_.give(y);
@@ -243,10 +242,10 @@ void Model::head_backward(bool add) {
   const bool in_pieces = static_cast<bool>(dfinal_);
   Tensor y = in_pieces ? dfinal_
                        : take("last norm gradient", -1, options_.precision.matrices, config_.width);
-  if (!in_pieces) ops_->linear_backward_x(dlogits_, weight(head()), y);
+  if (!in_pieces) ops_->linear_backward_x(dlogits_, whole_head(params_), y);
   norm_backward(-1, Part::norm, Part::norm_bias, x_, final_stats_, y, add);
   if (!in_pieces) {
-    ops_->aside([&] { ops_->linear_backward_weight(dlogits_, y, gradient(head()), {}, add); });
+    ops_->aside([&] { ops_->linear_backward_weight(dlogits_, y, whole_head(grads_), {}, add); });
   }
   give_later(y);
   give_later(dlogits_);

@@ -109,12 +109,14 @@ struct Ops {
   virtual void activation(Tensor f, Tensor h) = 0;
   // f becomes its gradient; h, which may be dh, is computed again.
   virtual void activation_backward(Tensor f, Tensor dh, Tensor h) = 0;
-  // Elements from row to row of logits: where these are multiplied, odd ones may be slow.
-  virtual int64_t logits_stride(int64_t vocabulary) = 0;
+  // Columns of logits: more than the vocabulary where products of odd sizes are slow. The rows of
+  // the head's weight that the rest are multiplied by are zeros.
+  virtual int64_t logits_columns(int64_t vocabulary) = 0;
   // losses[row] for rows of `logits` that begin at `first`; logits become the gradient of the mean
-  // over all targets that count, times the scale (may be null), if `gradient` is set.
-  virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses,
-                             bool gradient, const LossScale* scale) = 0;
+  // over all targets that count, times the scale (may be null), if `gradient` is set. Columns
+  // behind the vocabulary do not count and become zeros.
+  virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
+                             Tensor losses, bool gradient, const LossScale* scale) = 0;
   virtual void mean_loss(const Tokens& on, Tensor losses, Tensor mean) = 0;
   // skipped: the optimizer's count, where Ops computes
   virtual void advance(LossScale* scale, const int64_t* skipped) = 0;

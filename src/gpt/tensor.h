@@ -13,15 +13,13 @@ struct Tensor {
   void* data = nullptr;  // null: not there
   DType type = DType::f32;
   int64_t rows = 0, columns = 0;
-  int64_t padded = 0;  // elements from row to row; 0: its columns
 
   explicit operator bool() const { return data != nullptr; }
   int64_t elements() const { return rows * columns; }
-  int64_t stride() const { return padded > 0 ? padded : columns; }
-  size_t bytes() const { return static_cast<size_t>(rows * stride()) * size_of(type); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(type); }
   Tensor rows_from(int64_t first, int64_t count) const {
-    return {static_cast<std::byte*>(data) + static_cast<size_t>(first * stride()) * size_of(type),
-            type, count, columns, padded};
+    return {static_cast<std::byte*>(data) + static_cast<size_t>(first * columns) * size_of(type),
+            type, count, columns};
   }
   template <class T>
   T* as() const {

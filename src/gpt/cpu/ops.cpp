@@ -271,12 +271,11 @@ class CpuOps final : public Ops {
     });
   }
 
-  int64_t logits_stride(int64_t vocabulary) override { return vocabulary; }
-  void cross_entropy(const Tokens& on, int64_t start, Tensor logits, Tensor losses, bool gradient,
-                     const LossScale* scale) override {
+  int64_t logits_columns(int64_t vocabulary) override { return vocabulary; }
+  void cross_entropy(const Tokens& on, int64_t start, Tensor logits, int64_t width, Tensor losses,
+                     bool gradient, const LossScale* scale) override {
     const T factor = static_cast<T>(scale != nullptr ? scale->scale : 1.0f) /
                      static_cast<T>(std::max(on.counts[1], 1));
-    const int64_t width = logits.columns;
     over_rows(logits.rows, width * 4, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
         T* row = logits.as<T>() + r * width;

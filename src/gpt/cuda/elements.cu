@@ -10,7 +10,7 @@ namespace {
 
 using gallop::cuda::check;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kSumThreads = 1024;
 
 __device__ __forceinline__ int64_t index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -141,16 +141,18 @@ __global__ void rope_kernel(E* qkv, const float* turns, int time, int both, int 
   write<V>(x, at);
 }
 
-// A block takes 32 columns; its warps take rows in turns.
+// A block takes 32 columns; its warps take rows in turns, several under way at a time.
 template <class X, class S>
-__global__ void column_sums_kernel(const X* x, S* sums, int64_t rows, int64_t columns, bool add) {
-  __shared__ float parts[kThreads / kWarp][kWarp];
+__global__ void __launch_bounds__(kSumThreads)
+    column_sums_kernel(const X* x, S* sums, int64_t rows, int64_t columns, bool add) {
+  __shared__ float parts[kSumThreads / kWarp][kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
   float sum = 0;
   if (c < columns) {
-    for (int64_t r = warp; r < rows; r += kThreads / kWarp) sum += value(x[r * columns + c]);
+#pragma unroll 8
+    for (int64_t r = warp; r < rows; r += kSumThreads / kWarp) sum += value(x[r * columns + c]);
   }
   parts[warp][lane] = sum;
   __syncthreads();
@@ -232,7 +234,7 @@ void column_sums(Tensor x, Tensor sums, bool add, void* stream) {
   const dim3 grid(static_cast<unsigned>((x.columns + kWarp - 1) / kWarp));
   with_element(x.type, [&]<class X>(X) {
     with_element(sums.type, [&]<class S>(S) {
-      check(launch(column_sums_kernel<X, S>, grid, dim3(kThreads), stream, x.as<const X>(),
+      check(launch(column_sums_kernel<X, S>, grid, dim3(kSumThreads), stream, x.as<const X>(),
                    sums.as<S>(), x.rows, x.columns, add),
             "sums of columns");
     });

@@ -34,8 +34,8 @@ void embed_backward(const Tokens& on, Tensor dx, Tensor dwte, bool add_wte, Tens
                     void* stream);
 
 // loss.cu
-void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
-                   const LossScale* scale, void* stream);
+void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
+                   Tensor losses, bool gradient, const LossScale* scale, void* stream);
 void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream);
 void advance(LossScale* scale, const int64_t* skipped, void* stream);
 

@@ -23,19 +23,19 @@ __device__ __forceinline__ void read_row(const E* row, int64_t c, int64_t width,
 }
 
 // A block takes a row: the largest logit and the sum of exponentials as it reads, both together,
-// then the gradient. What pads a row is read and written with the last of it, and is nothing.
+// then the gradient. Columns behind the vocabulary, `width`, do not count.
 template <class E, int V>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(Tokens on, int64_t first, E* logits, float* losses, int64_t width,
-                         int64_t stride, bool gradient, const LossScale* scale) {
+                         int64_t columns, bool gradient, const LossScale* scale) {
   __shared__ float room[2][kThreads / kWarp];
   const int64_t row = blockIdx.x;
-  logits += row * stride;
+  logits += row * columns;
   const int32_t target = on.targets[first + row];
   if (target < 0) {
     if (threadIdx.x == 0) losses[row] = 0;
     const float nothing[V] = {};
-    for (int64_t c = threadIdx.x * V; gradient && c < width; c += kThreads * V) {
+    for (int64_t c = threadIdx.x * V; gradient && c < columns; c += kThreads * V) {
       write<V>(nothing, logits + c);
     }
     return;
@@ -71,6 +71,10 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < V; ++j) x[j] = expf(x[j] - all) * by - (c + j == target ? factor : 0.0f);
     write<V>(x, logits + c);
   }
+  const float nothing[V] = {};
+  for (int64_t c = (width + V - 1) / V * V + threadIdx.x * V; c < columns; c += kThreads * V) {
+    write<V>(nothing, logits + c);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -88,18 +92,18 @@ __global__ void advance_kernel(LossScale* scale, const int64_t* skipped) {
 
 }  // namespace
 
-void cross_entropy(const Tokens& on, int64_t first, Tensor logits, Tensor losses, bool gradient,
-                   const LossScale* scale, void* stream) {
+void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
+                   Tensor losses, bool gradient, const LossScale* scale, void* stream) {
   constexpr int kPack = 8;
-  if (logits.stride() % kPack != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "logits with " + std::to_string(logits.stride()) +
-                    " elements from row to row, expected a multiple of " + std::to_string(kPack));
+  if (logits.columns % kPack != 0) {
+    throw Error(ErrorCode::invalid_argument, "logits with " + std::to_string(logits.columns) +
+                                                 " columns, expected a multiple of " +
+                                                 std::to_string(kPack));
   }
   with_element(logits.type, [&]<class E>(E) {
     check(launch(cross_entropy_kernel<E, kPack>, dim3(static_cast<unsigned>(logits.rows)),
-                 dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(),
-                 logits.columns, logits.stride(), gradient, scale),
+                 dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(), vocabulary,
+                 logits.columns, gradient, scale),
           "a loss");
   });
 }

@@ -191,21 +191,21 @@ class GpuOps final : public Ops {
   void linear(Tensor x, Tensor weight, Tensor bias, Tensor plus, Tensor y) override {
     Product p = product(y.columns, y.rows, x.columns, x, weight, y);
     p.transpose_a = true;
-    p.ld_a = weight.columns, p.ld_b = x.columns, p.ld_c = y.stride();
+    p.ld_a = weight.columns, p.ld_b = x.columns, p.ld_c = y.columns;
     p.bias = static_cast<bool>(bias);
     matmul_.run(p, 1, weight.data, x.data, plus ? 1 : 0, plus ? plus.data : y.data, y.data,
                 stream(), bias.data);
   }
   void linear_backward_x(Tensor dy, Tensor weight, Tensor dx) override {
     Product p = product(dx.columns, dx.rows, dy.columns, dy, weight, dx);
-    p.ld_a = weight.columns, p.ld_b = dy.stride(), p.ld_c = dx.columns;
+    p.ld_a = weight.columns, p.ld_b = dy.columns, p.ld_c = dx.columns;
     matmul_.run(p, 1, weight.data, dy.data, 0, dx.data, dx.data, stream());
   }
   void linear_backward_weight(Tensor dy, Tensor x, Tensor dweight, Tensor dbias,
                               bool add) override {
     Product p = product(dweight.columns, dweight.rows, dy.rows, dy, x, dweight);
     p.transpose_b = true;
-    p.ld_a = x.columns, p.ld_b = dy.stride(), p.ld_c = dweight.columns;
+    p.ld_a = x.columns, p.ld_b = dy.columns, p.ld_c = dweight.columns;
     matmul_.run(p, 1, x.data, dy.data, add ? 1 : 0, dweight.data, dweight.data, stream());
     if (dbias) column_sums(dy, dbias, add, stream());
   }
@@ -232,14 +232,14 @@ class GpuOps final : public Ops {
   void activation_backward(Tensor f, Tensor dh, Tensor h) override {
     cuda::activation_backward(f, dh, h, swiglu(), stream());
   }
-  int64_t logits_stride(int64_t vocabulary) override {
-    constexpr int64_t kWell = 8, kWhole = 64;  // rows that begin at 16 bytes are read at full speed
+  int64_t logits_columns(int64_t vocabulary) override {
+    constexpr int64_t kWell = 8, kWhole = 64;  // several times faster than odd ones
     if (vocabulary % kWell == 0) return vocabulary;
     return (vocabulary + kWhole - 1) / kWhole * kWhole;
   }
-  void cross_entropy(const Tokens& tokens, int64_t first, Tensor logits, Tensor losses,
-                     bool gradient, const LossScale* scale) override {
-    cuda::cross_entropy(tokens, first, logits, losses, gradient, scale, stream());
+  void cross_entropy(const Tokens& tokens, int64_t first, Tensor logits, int64_t vocabulary,
+                     Tensor losses, bool gradient, const LossScale* scale) override {
+    cuda::cross_entropy(tokens, first, logits, vocabulary, losses, gradient, scale, stream());
   }
   void mean_loss(const Tokens& tokens, Tensor losses, Tensor mean) override {
     cuda::mean_loss(tokens, losses, mean, stream());

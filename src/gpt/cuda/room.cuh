@@ -11,13 +11,11 @@ namespace {
 template <class... A>
 cudaError_t launch_with(size_t shared_bytes, void (*kernel)(A...), dim3 grid, dim3 block,
                         void* stream, typename gallop::cuda::AsItIs<A>::Type... values) {
-  const void* const address = gallop::cuda::address_of(kernel);
-  const cudaError_t error = cudaFuncSetAttribute(
-      address, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  const cudaError_t error = cudaFuncSetAttribute(gallop::cuda::address_of(kernel),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(shared_bytes));
   if (error != cudaSuccess) return error;
-  void* arguments[] = {const_cast<void*>(static_cast<const void*>(&values))...};
-  return cudaLaunchKernel(address, grid, block, arguments, shared_bytes,
-                          static_cast<cudaStream_t>(stream));
+  return gallop::cuda::launch_sharing(shared_bytes, kernel, grid, block, stream, values...);
 }
 
 // Where a kernel that was launched with shared memory finds it.
