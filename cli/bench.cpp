@@ -284,6 +284,7 @@ void add_step(CLI::App& bench) {
   s->where.add_to(*step);
   s->hyper.add_to(*step);
   s->output.add_to(*step);
+  s->output.keep_as(*step, "bench step");
   step->callback([s, optimizer] {
     s->optimizers = s->rules.beside(*optimizer, s->optimizers);
     s->output.emit(run(*s));

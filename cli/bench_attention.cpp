@@ -115,6 +115,7 @@ void add_attention(CLI::App& bench) {
       ->capture_default_str()
       ->group("Output");
   s->output.add_to(*attention);
+  s->output.keep_as(*attention, "bench attention");
   attention->callback([s, axes] {
     for (const auto& [option, set] : axes) {
       if (option->count() > 0) s->over_grid.push_back(set);

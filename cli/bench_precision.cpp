@@ -25,7 +25,11 @@ void add_precision(CLI::App& bench) {
       ->capture_default_str();
   precision->add_option("--seed", s->options.seed, "The first of them")->capture_default_str();
   s->output.add_to(*precision);
-  precision->callback([s] { s->output.emit(bench::precision(s->options)); });
+  s->output.keep_as(*precision, "bench precision");
+  precision->callback([s] {
+    invocation().seed = static_cast<int64_t>(s->options.seed);
+    s->output.emit(bench::precision(s->options));
+  });
 }
 
 }  // namespace gallop::cli

@@ -115,6 +115,7 @@ void add_train_bench(CLI::App& bench) {
       ->capture_default_str()
       ->group("Output");
   s->output.add_to(*train);
+  s->output.keep_as(*train, "bench train");
   train->callback([s, optimizer, steps] {
     s->axes.optimizers = s->rules.beside(*optimizer, s->axes.optimizers);
     s->axes.states = state_list(s->axes.states);

@@ -11,6 +11,7 @@
 #include "gallop/error.h"
 #include "io/atomic_file.h"
 #include "lab/report.h"
+#include "lab/store.h"
 
 namespace gallop::cli {
 namespace {
@@ -38,18 +39,44 @@ void Output::add_to(CLI::App& app) {
   app.add_option("--out", path, "Write to this file instead of the terminal")->group("Output");
 }
 
-void Output::emit(const lab::Table& table) const {
+void Output::keep_as(CLI::App& app, const std::string& kind) {
+  kind_ = kind;
+  app.add_option("--db", store_, "Keep the results in this file; default: the user's store")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_flag("--no-db", keeps_nothing_, "Keep them nowhere")->group("Output");
+}
+
+// Before they are shown: what was seen is then not lost.
+void Output::keep(const std::vector<lab::Row>& rows) const {
+  if (kind_.empty() || keeps_nothing_ || rows.empty()) return;
+  const std::string store = store_.empty() ? lab::default_store() : store_;
+  if (store.empty() || (store_.empty() && !lab::Database::available())) return;
+  const Invocation& asked = invocation();
+  const std::string trouble =
+      lab::keep({lab::describe_origin(asked.command, asked.seed), kind_, rows}, store);
+  if (!trouble.empty()) fmt::print(stderr, "gallop: {}\n", trouble);
+}
+
+void Output::show(const lab::Table& table) const {
   lab::emit(table, lab::parse_format(format), path);
+}
+
+void Output::emit(const lab::Table& table) const {
+  keep(table.rows);
+  show(table);
 }
 
 void Output::emit_all(const std::vector<lab::Table>& tables) const {
   const lab::Format how = lab::parse_format(format);
-  if (how == lab::Format::csv || how == lab::Format::json) return emit(lab::joined(tables));
+  const lab::Table joined = lab::joined(tables);
+  keep(joined.rows);
+  if (how == lab::Format::csv || how == lab::Format::json) return show(joined);
   std::string all;
   for (const lab::Table& table : tables) {
     if (path.empty()) {
       if (&table != &tables.front()) fmt::print("\n");
-      emit(table);
+      show(table);
     } else {
       all += (all.empty() ? "" : "\n") + lab::render(table, how, false);
     }
@@ -70,7 +97,30 @@ void Where::prefer_gpu(const CLI::App& app) {
   if (app.count("--device") == 0 && !bench::find_gpus().empty() && cuda::built()) device = "cuda";
 }
 
+Invocation& invocation() {
+  static Invocation asked;
+  return asked;
+}
+
+std::string shell_words(int argc, const char* const* argv) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%^~";
+  std::string out = "gallop";
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if (word.empty() || word.find_first_not_of(kPlain) != std::string::npos) {
+      for (size_t at = 0; (at = word.find('\'', at)) != std::string::npos; at += 4) {
+        word.replace(at, 1, "'\\''");
+      }
+      word = '\'' + word + '\'';
+    }
+    out += ' ' + word;
+  }
+  return out;
+}
+
 Device Where::parsed() const {
+  invocation().seed = static_cast<int64_t>(seed);
   const Device d = parse_device(device);
   if (d.kind == Device::Kind::cuda) cuda::require_device(d.index);
   return d;

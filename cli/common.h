@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,27 @@ struct Output {
   std::string format = "table";
   std::string path;
   void add_to(CLI::App& app);
+  // What is emitted is also kept in the results store, as of this kind.
+  void keep_as(CLI::App& app, const std::string& kind);
   void emit(const lab::Table& table) const;
   // People get one table after the other, programs one with all rows.
   void emit_all(const std::vector<lab::Table>& tables) const;
+  // The two halves of emit.
+  void keep(const std::vector<lab::Row>& rows) const;
+  void show(const lab::Table& table) const;
+
+ private:
+  std::string kind_, store_;
+  bool keeps_nothing_ = false;
 };
+
+// What was asked for, for the results store.
+struct Invocation {
+  std::string command;
+  std::optional<int64_t> seed;
+};
+Invocation& invocation();
+std::string shell_words(int argc, const char* const* argv);
 
 struct Where {
   std::string device = "cpu";
@@ -73,6 +91,9 @@ void add_train_bench(CLI::App& bench);
 void add_suite(CLI::App& app);
 void add_cs336(CLI::App& suite);
 void add_adamw_8bit(CLI::App& suite);
+void add_history(CLI::App& app);
+void add_export(CLI::App& app);
+void add_diff(CLI::App& app, int& exit_code);
 void add_convert(CLI::App& app);
 void add_train(CLI::App& app, int& exit_code);
 

@@ -24,7 +24,11 @@ int run_cli(int argc, char** argv) {
     cli::add_bench(app);
     cli::add_suite(app);
     cli::add_convert(app);
+    cli::add_history(app);
+    cli::add_diff(app, exit_code);
+    cli::add_export(app);
     cli::add_train(app, exit_code);
+    cli::invocation() = {cli::shell_words(argc, argv), {}};
     if (argc == 1) {
       fmt::print("{}", app.help());
       return 2;

@@ -48,6 +48,7 @@ void add_adam_grid(CLI::App& suite) {
       ->capture_default_str();
   s->where.add_to(*grid);
   s->output.add_to(*grid);
+  s->output.keep_as(*grid, "suite adam-grid");
   grid->callback([s] {
     if (s->where.parsed().kind != Device::Kind::cpu) {
       throw Error(ErrorCode::unsupported, "suite adam-grid runs on the CPU, expected device cpu");
@@ -94,6 +95,7 @@ void add_adan_gpt2(CLI::App& suite) {
       ->capture_default_str();
   s->where.add_to(*adan);
   s->output.add_to(*adan);
+  s->output.keep_as(*adan, "suite adan-gpt2");
   adan->callback([s, adan] {
     s->where.prefer_gpu(*adan);
     s->time.device = s->memory.device = s->where.parsed();

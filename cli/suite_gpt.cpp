@@ -53,6 +53,7 @@ void add_cs336(CLI::App& suite) {
       ->check(CLI::Range(0.001, 1e6));
   s->where.add_to(*app);
   s->output.add_to(*app);
+  s->output.keep_as(*app, "suite cs336");
   app->callback([s, app] {
     s->where.prefer_gpu(*app);
     s->options.axes.device = s->where.parsed();
@@ -111,6 +112,7 @@ void add_adamw_8bit(CLI::App& suite) {
       ->capture_default_str();
   s->where.add_to(*app);
   s->output.add_to(*app);
+  s->output.keep_as(*app, "suite adamw-8bit");
   app->callback([s, app] {
     s->where.prefer_gpu(*app);
     s->options.device = s->where.parsed();

@@ -151,10 +151,11 @@ class FirstSteps {
 
 void show(const TrainOptions& s, const lab::Row& row, const std::string& text,
           const std::vector<std::string>& notes) {
+  s.output.keep({row});
   if (s.output.format == "table" || s.output.format == "markdown") {
     lab::Table table = upright(row);
     table.notes = notes;
-    s.output.emit(table);
+    s.output.show(table);
     if (!text.empty()) fmt::print("\n{}\n", text);
     return;
   }
@@ -162,7 +163,7 @@ void show(const TrainOptions& s, const lab::Row& row, const std::string& text,
   table.notes = notes;
   table.rows.push_back(row);
   if (!text.empty()) table.rows.back().set("sample", text);
-  s.output.emit(table);
+  s.output.show(table);
 }
 
 int train_with(TrainOptions& s) {
@@ -209,7 +210,7 @@ int train_with(TrainOptions& s) {
   line.reset();
   if (result.end != gpt::RunResult::End::finished) return explain(s, result);
   const std::string text = use(s, trainer, *corpus);
-  show(s, train_row(trainer, *corpus, s.model, result), text, traced.notes());
+  show(s, train_row(trainer, *corpus, s.model, s.data, result), text, traced.notes());
   return 0;
 }
 

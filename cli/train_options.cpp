@@ -139,6 +139,7 @@ CLI::Option* TrainOptions::add_to(CLI::App& app) {
   add_sampling(app);
   hyper.add_to(app);
   output.add_to(app);
+  output.keep_as(app, "train");
   app.footer(
       "For example:\n"
       "  gallop train --data book.txt --steps 1000 --lr 1e-3 --schedule cosine --warmup 50 "

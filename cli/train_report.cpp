@@ -164,16 +164,19 @@ void TrainLog::step(const gpt::StepReport& r, std::optional<double> grad_norm) {
 }
 
 lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std::string& model,
-                   const gpt::RunResult& r) {
+                   const std::string& data, const gpt::RunResult& r) {
   const gpt::TrainerOptions& o = trainer.options();
   const gpt::Progress& p = r.progress;
   lab::Row row;
   row.set("model", model);
   row.set("parameters", gpt::parameter_count(o.config));
   row.set("optimizer", o.optimizer);
+  if (o.optimizer != "none") row.set("state", to_string(o.state));
+  for (const auto& [name, value] : o.hyper) row.set(name, value);
   row.set("precision", gpt::to_string(o.compute));
   row.set("device", to_string(o.device));
-  row.set("steps", p.step);
+  row.set("data", data).set("batch", o.batch).set("context", o.time);
+  row.set("steps", p.step).end_config();
   row.set("tokens", r.tokens);
   if (p.step > 0) {
     row.set("train_loss", p.smoothed.value());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs from Debian what is missing to build and test. Quiet when nothing is.
 set -euo pipefail
-needed=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libopenblas0
+needed=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libopenblas0 libsqlite3-dev
         clang libclang-rt-14-dev clang-format clang-tidy g++-aarch64-linux-gnu qemu-user)
 missing=()
 for package in "${needed[@]}"; do

@@ -132,7 +132,7 @@ lab::Row AttentionBench::run(const AttentionCase& c) {
   } else {
     row.set("threads", place_.threads > 0 ? place_.threads : cpu::default_threads());
   }
-  row.set("status", "ok");
+  row.end_config().set("status", "ok");
   try {
     measure(c, row);
   } catch (const Error& e) {

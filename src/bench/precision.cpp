@@ -127,7 +127,7 @@ lab::Row row(const PrecisionOptions& o, const Test& t, const char* arithmetic, c
   const double error = got.result - exact;
   lab::Row r;
   r.set("test", t.name).set("start", t.start).set("added", t.added).set("count", o.count);
-  r.set("arithmetic", arithmetic).set("printed", printed(got.result));
+  r.set("arithmetic", arithmetic).end_config().set("printed", printed(got.result));
   r.set("result", got.result).set("exact", exact);
   r.set("relative_error", exact == 0 ? lab::Value() : lab::Value(error / std::fabs(exact)));
   r.set("percent_of_change", 100 * (got.result - t.start) / change);

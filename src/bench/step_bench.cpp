@@ -155,11 +155,15 @@ lab::Row result_row(const StepContender& c, const StepBench& bench, const Optimi
   row.set("rounding", to_string(c.formats.rounding)).set("state", c.state_name());
   row.set("clip_norm", c.clip_norm).set("grad_scale", c.grad_scale);
   row.set("device", to_string(bench.device)).set("isa", o.isa()).set("threads", bench.threads);
+  row.end_config();
   row.set("median_ms", m.summary.median * 1e3).set("p5_ms", m.summary.p5 * 1e3);
   row.set("p95_ms", m.summary.p95 * 1e3);
   row.set("ns_per_element", m.summary.median * 1e9 / elements);
   row.set("bytes_per_element", static_cast<double>(o.bytes_per_step()) / elements);
   row.set("gb_per_s", static_cast<double>(o.bytes_per_step()) / m.summary.median * 1e-9);
+  std::vector<double> each;
+  for (const double s : m.samples) each.push_back(s * 1e3);
+  row.keep_samples("median_ms", std::move(each));
   return row;
 }
 

@@ -39,6 +39,7 @@ lab::Row identity(const TrainCase& c) {
   row.set("accumulation", o.accumulation).set("warmup", c.warmup);
   row.set("device", to_string(o.device));
   if (!on_gpu(c)) row.set("threads", o.threads > 0 ? o.threads : cpu::default_threads());
+  row.end_config();
   row.set("parameters", gpt::parameter_count(o.config));
   return row;
 }
@@ -112,6 +113,10 @@ class Runner {
     add_phase(row, "backward", backward_);
     add_phase(row, "optimizer", optimizer_);
     const double median_s = add_phase(row, "total", total_);
+    keep_samples(row, "total_median_ms", total_);
+    keep_samples(row, "forward_median_ms", forward_);
+    keep_samples(row, "backward_median_ms", backward_);
+    keep_samples(row, "optimizer_median_ms", optimizer_);
     row.set("wall_ms", mean(wall_) * 1e3).set("steps", total_.size());
     const auto tokens = static_cast<double>(o.batch * o.time * o.accumulation);
     const double flops = tokens * gpt::flops_per_token(o.config, o.time) / median_s;
@@ -150,6 +155,12 @@ class Runner {
     int64_t before;
   };
   static constexpr int64_t kSettled = 3;  // steps after which nothing more is allocated
+
+  static void keep_samples(lab::Row& row, std::string_view name, const std::vector<double>& s) {
+    std::vector<double> each;
+    for (const double x : s) each.push_back(x * 1e3);
+    row.keep_samples(name, std::move(each));
+  }
 
   static double add_phase(lab::Row& row, std::string_view name, const std::vector<double>& s) {
     row.set(fmt::format("{}_ms", name), mean(s) * 1e3);

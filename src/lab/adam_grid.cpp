@@ -54,7 +54,7 @@ Row grid_row(const AdamGridOptions& o, int64_t count, int64_t size, bool compile
   }
   const std::vector<Row> results = bench::run_step_bench(b);
   Row row;
-  row.set("num_params", count).set("param_size", size);
+  row.set("num_params", count).set("param_size", size).end_config();
   row.set("compiled_ms", nullptr);
   for (size_t i = 0; i < results.size(); ++i) row.set(kOurs[i], *results[i].find("median_ms"));
   for (const char* field : {"compile_warmup_ms", "cached_warmup_ms"}) {

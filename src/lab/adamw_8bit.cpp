@@ -43,7 +43,7 @@ Row throughput(const Adamw8bitOptions& o, const std::string& model, int64_t batc
                const std::vector<Row>& measured) {
   Row row;
   row.set("part", "throughput").set("model", model);
-  row.set("context", *measured[0].find("context")).set("batch", batch);
+  row.set("context", *measured[0].find("context")).set("batch", batch).end_config();
   std::string status = "ok", message;
   for (size_t i = 0; i < measured.size(); ++i) {
     const Row& m = measured[i];
@@ -74,7 +74,7 @@ Row memory(const Row& first, const Row& measured, int64_t batch) {
   const double mb = *number(measured, "state_mb");
   Row row;
   row.set("part", "memory").set("model", *measured.find("model"));
-  row.set("state", *measured.find("state")).set("batch", batch);
+  row.set("state", *measured.find("state")).set("batch", batch).end_config();
   row.set("million_parameters", *number(measured, "parameters") * 1e-6);
   row.set("state_mb", mb);
   row.set("bytes_per_parameter", mb * (1 << 20) / *number(measured, "parameters"));
@@ -115,6 +115,7 @@ Row loss_row(const bench::TrainCase& c, const Adamw8bitOptions& o, const data::C
   Row row;
   row.set("part", "loss").set("model", c.model).set("state", c.state);
   row.set("train_steps", o.train_steps).set("batch", o.train_batch).set("runs", o.runs);
+  row.end_config();
   try {
     std::vector<double> first, last, validation;
     for (int64_t i = 0; i < o.runs; ++i) {

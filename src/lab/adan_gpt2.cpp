@@ -83,7 +83,7 @@ Table adan_gpt2(const AdanGpt2Options& o) {
     }
     Row row;
     row.set("part", "time").set("heads", m.heads).set("layers", m.layers).set("width", m.width);
-    row.set("million_params", static_cast<double>(shapes.elements()) * 1e-6);
+    row.end_config().set("million_params", static_cast<double>(shapes.elements()) * 1e-6);
     const Row& r = it->second;
     row.set("adam_total_ms", o.steps * number(r, "adam_multi_ms"));
     row.set("adan_single_total_ms", o.steps * number(r, "adan_single_ms"));

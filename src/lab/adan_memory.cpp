@@ -35,7 +35,7 @@ gpt::Planned planned(const AdanMemoryOptions& o, const gpt::Config& config, cons
 Row shape_row(const char* part, const AdanShape& s) {
   Row row;
   row.set("part", part).set("heads", s.heads).set("layers", s.layers).set("width", s.width);
-  return row;
+  return row.end_config();
 }
 
 Row peak_row(const AdanShape& s, const gpt::Config& config, const gpt::Planned& adam,

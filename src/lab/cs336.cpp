@@ -112,13 +112,6 @@ std::vector<TrainCase> warmup_cases(const Cs336Options& o) {
   return cases;
 }
 
-Row in_part(const char* part, const Row& row) {
-  Row out;
-  out.set("part", part);
-  for (const auto& [name, value] : row) out.set(name, value);
-  return out;
-}
-
 void show(Table& table, const std::vector<const char*>& figures) {
   if (!table.rows.empty()) table.columns = bench::varied(table.rows);
   for (const char* f : figures) table.columns.emplace_back(f);
@@ -253,19 +246,21 @@ std::vector<Table> cs336(const Cs336Options& o) {
   tables[2].title = "CS336 memory at the highest point of a step";
   for (const TrainCase& c : times) {
     const Row row = run(c);
-    tables[0].rows.push_back(in_part("end to end", row));
+    tables[0].rows.push_back(row.in_front("part", "end to end"));
     const auto& wanted = o.memory_contexts;
     if (std::find(wanted.begin(), wanted.end(), c.options.time) == wanted.end()) continue;
     if (!ok(row) && text(row, "status") != "oom") continue;
     Row memory;
     memory.set("part", "memory");
+    size_t at = 0;
     for (const auto& [name, value] : row) {
+      if (at++ == row.config_size()) memory.end_config();
       const bool time = name.ends_with("_ms") || name.ends_with("_s") || name == "mfu_percent";
       if (!time) memory.set(name, value);
     }
     tables[2].rows.push_back(std::move(memory));
   }
-  for (const TrainCase& c : warmups) tables[1].rows.push_back(in_part("warm-up", run(c)));
+  for (const TrainCase& c : warmups) tables[1].rows.push_back(run(c).in_front("part", "warm-up"));
   const std::vector<const char*> spread = {"forward_ms",      "forward_std_ms", "backward_ms",
                                            "backward_std_ms", "optimizer_ms",   "total_ms",
                                            "total_std_ms"};

@@ -33,6 +33,23 @@ Row& Row::set(std::string_view name, const char* value) {
   return set(name, value == nullptr ? Value() : Value(std::string(value)));
 }
 
+Row& Row::end_config() {
+  config_size_ = fields_.size();
+  return *this;
+}
+
+Row Row::in_front(std::string_view name, Value value) const {
+  Row out = *this;
+  out.fields_.insert(out.fields_.begin(), Field(std::string(name), std::move(value)));
+  ++out.config_size_;
+  return out;
+}
+
+Row& Row::keep_samples(std::string_view name, std::vector<double> values) {
+  samples_.emplace_back(std::string(name), std::move(values));
+  return *this;
+}
+
 const Value* Row::find(std::string_view name) const {
   for (const auto& [field, value] : fields_) {
     if (field == name) return &value;

@@ -44,6 +44,19 @@ class Row {
     return set(name, Value(static_cast<int64_t>(value)));
   }
 
+  // What was set so far says what was measured, what comes says what was found. Rows with the same
+  // configuration can be compared.
+  Row& end_config();
+  size_t config_size() const { return config_size_; }
+
+  // The same with one more field of its configuration before the others.
+  Row in_front(std::string_view name, Value value) const;
+
+  // The single values behind a field that sums them up, in its unit.
+  using Samples = std::pair<std::string, std::vector<double>>;
+  Row& keep_samples(std::string_view name, std::vector<double> values);
+  const std::vector<Samples>& samples() const { return samples_; }
+
   const Value* find(std::string_view name) const;  // nullptr when the row has no such field
 
   size_t size() const { return fields_.size(); }
@@ -57,6 +70,8 @@ class Row {
   [[noreturn]] static void throw_too_large(std::string_view name, uint64_t value);
 
   std::vector<Field> fields_;
+  size_t config_size_ = 0;
+  std::vector<Samples> samples_;
 };
 
 struct Table {

@@ -51,7 +51,7 @@ Row to_row(const json& theirs, const gpt::AttentionShape& s) {
   row.set("batch", s.batch).set("heads", s.heads).set("sequence", s.time).set("width", s.width);
   row.set("precision", theirs.at("dtype").get<std::string>());
   row.set("attention", "torch " + theirs.at("backend").get<std::string>());
-  row.set("status", theirs.at("status").get<std::string>());
+  row.end_config().set("status", theirs.at("status").get<std::string>());
   row.set("torch", theirs.value("torch", "")).set("gpu", theirs.value("gpu", ""));
   if (theirs.contains("why")) row.set("message", theirs.at("why").get<std::string>());
   if (theirs.at("status") != "ok") return row;
