@@ -96,5 +96,7 @@ void add_export(CLI::App& app);
 void add_diff(CLI::App& app, int& exit_code);
 void add_convert(CLI::App& app);
 void add_train(CLI::App& app, int& exit_code);
+void add_trial(CLI::App& app, int& exit_code);
+void add_advise(CLI::App& app);
 
 }  // namespace gallop::cli

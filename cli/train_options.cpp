@@ -53,11 +53,7 @@ Schedule TrainOptions::whole_schedule() const {
     invalid(fmt::format("--warmup {} and --schedule {}, expected one warm-up", *warmup, text));
   }
   if (warmup) add("warmup", *warmup);
-  const ScheduleKind kind = schedule_kind(text.substr(0, text.find(':')));
-  const bool ends = kind == ScheduleKind::linear || kind == ScheduleKind::cosine ||
-                    kind == ScheduleKind::wsd || kind == ScheduleKind::one_cycle;
-  if (ends && !has_key(text, "total")) add("total", run.steps);
-  return parse_schedule(text);
+  return gpt::schedule_over(text, run.steps);
 }
 
 gpt::TrainerOptions TrainOptions::for_trainer() const {

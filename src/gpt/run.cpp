@@ -151,6 +151,7 @@ class Run {
       report.evaluated = after_step();
     }
     report.step = p.step;
+    report.train_s = result_.train_s;
     report.smoothed = p.smoothed.value();
     report.validation = p.validation;
     callbacks_.step(report);
@@ -196,6 +197,17 @@ class Run {
 };
 
 }  // namespace
+
+Schedule schedule_over(const std::string& text, int64_t steps) {
+  const ScheduleKind kind = schedule_kind(text.substr(0, text.find(':')));
+  const bool ends = kind == ScheduleKind::linear || kind == ScheduleKind::cosine ||
+                    kind == ScheduleKind::wsd || kind == ScheduleKind::one_cycle;
+  const bool says =
+      text.find(":total=") != std::string::npos || text.find(",total=") != std::string::npos;
+  if (!ends || says) return parse_schedule(text);
+  return parse_schedule(
+      fmt::format("{}{}total={}", text, text.find(':') == std::string::npos ? ':' : ',', steps));
+}
 
 RunResult run(Trainer& trainer, const data::Corpus& corpus, const RunOptions& options,
               const RunCallbacks& callbacks) {

@@ -36,6 +36,7 @@ struct StepReport {
   int64_t step = 0;  // updates so far
   double loss = 0, smoothed = 0, lr = 0;
   double tokens_per_s = 0;           // of the last steps
+  double train_s = 0;                // in steps so far, evaluations and savings left out
   std::optional<double> validation;  // the last one
   std::optional<LossScale> scale;    // of the next step's loss
   bool evaluated = false;            // after this step
@@ -58,6 +59,9 @@ struct RunCallbacks {
   std::function<void(const StepReport&)> step = [](const StepReport&) {};
   std::function<bool()> stop = [] { return false; };  // after the step at hand, which is saved
 };
+
+// A schedule that ends ends with the run, unless it says when.
+Schedule schedule_over(const std::string& text, int64_t steps);
 
 RunResult run(Trainer& trainer, const data::Corpus& corpus, const RunOptions& options,
               const RunCallbacks& callbacks = {});

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "lab/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+
+#include "data/corpus.h"
+#include "gallop/error.h"
+#include "gpt/run.h"
+
+namespace gallop::lab {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+gpt::TrainerOptions trainer_options(const TrialSpec& s) {
+  gpt::TrainerOptions o;
+  o.config = gpt::parse_model(s.model);
+  o.device = parse_device(s.device);
+  o.threads = s.threads;
+  o.batch = s.batch;
+  o.time = s.context;
+  o.compute = gpt::parse_compute(s.precision);
+  o.optimizer = s.optimizer;
+  o.hyper = s.hyper;
+  o.state = parse_state_policy(s.state);
+  o.schedule = gpt::schedule_over(s.schedule, s.steps);
+  o.clip_norm = s.clip_norm;
+  o.seed = s.seed;
+  return o;
+}
+
+TrialEnd end_of(const gpt::RunResult& run, bool reached, bool has_target) {
+  if (reached) return TrialEnd::reached;
+  switch (run.end) {
+    case gpt::RunResult::End::diverged:
+      return TrialEnd::diverged;
+    case gpt::RunResult::End::stopped:
+      return TrialEnd::timed_out;
+    case gpt::RunResult::End::finished:
+      break;
+  }
+  return has_target ? TrialEnd::missed : TrialEnd::finished;
+}
+
+void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& on_point,
+           TrialResult& result) {
+  const std::unique_ptr<data::Corpus> corpus = data::open_corpus(spec.data);
+  gpt::RunOptions o;
+  o.steps = spec.steps;
+  o.data_seed = spec.data_seed;
+  o.eval_every = spec.eval_every;
+  o.eval_batches = spec.eval_batches;
+  gpt::Trainer trainer(trainer_options(spec));
+  result.parameters = gpt::parameter_count(trainer.options().config);
+  result.memory_mb = static_cast<double>(trainer.memory().total()) / (1 << 20);
+  bool reached = false;
+  double spent_s = 0;
+  gpt::RunCallbacks callbacks;
+  callbacks.step = [&](const gpt::StepReport& r) {
+    spent_s = r.train_s;
+    if (!r.evaluated || !r.validation) return;
+    result.points.push_back({r.step, r.train_s, r.smoothed, *r.validation});
+    reached = spec.target && *r.validation <= *spec.target;
+    if (on_point) on_point(result.points.back());
+  };
+  // Asked after the step that follows the one that reached it: its time was noted before.
+  callbacks.stop = [&] { return reached || (spec.limit_s && spent_s >= *spec.limit_s); };
+  const gpt::RunResult run = gpt::run(trainer, *corpus, o, callbacks);
+  result.end = end_of(run, reached, spec.target.has_value());
+  result.steps = run.progress.step;
+  result.train_s = run.train_s;
+  result.evaluate_s = run.evaluate_s;
+  result.start_s = run.start_s;
+  result.tokens_per_s = run.tokens_per_s;
+  result.data_wait_s = run.data_wait_s;
+}
+
+}  // namespace
+
+double TrialResult::time_to_target_s() const {
+  return end == TrialEnd::reached ? points.back().train_s : kInfinite;
+}
+
+double TrialResult::steps_to_target() const {
+  return end == TrialEnd::reached ? static_cast<double>(points.back().step) : kInfinite;
+}
+
+double TrialResult::final_validation() const {
+  const bool whole = end == TrialEnd::finished || end == TrialEnd::reached ||
+                     end == TrialEnd::missed || end == TrialEnd::timed_out;
+  if (!whole || points.empty() || !std::isfinite(points.back().validation)) return kInfinite;
+  return points.back().validation;
+}
+
+double TrialResult::best_validation() const {
+  double best = kInfinite;
+  for (const TrialPoint& p : points) {
+    if (p.validation < best) best = p.validation;
+  }
+  return best;
+}
+
+TrialResult run_trial(const TrialSpec& spec,
+                      const std::function<void(const TrialPoint&)>& on_point) {
+  TrialResult result;
+  try {
+    train(spec, on_point, result);
+  } catch (const Error& e) {
+    result.end = e.code() == ErrorCode::out_of_memory ? TrialEnd::oom : TrialEnd::failed;
+    result.message = e.what();
+  } catch (const std::bad_alloc&) {
+    result.end = TrialEnd::oom;
+    result.message = "the host's memory did not suffice";
+  } catch (const std::exception& e) {
+    result.end = TrialEnd::failed;
+    result.message = e.what();
+  }
+  return result;
+}
+
+}  // namespace gallop::lab

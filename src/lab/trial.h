@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// One training run of a race: what it is, and what came of it. Both travel between processes and
+// into files as JSON.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gallop/optimizer.h"
+#include "lab/row_json.h"
+
+namespace gallop::lab {
+
+struct TrialSpec {
+  // As gallop train takes them.
+  std::string model = "nano", data = "synthetic", optimizer = "adamw", state = "fp32";
+  std::string schedule = "constant", precision = "fp32", device = "cpu";
+  Hyper hyper;
+  double clip_norm = 0;
+  int64_t steps = 100, batch = 8, context = 0;  // context 0: the model's
+  int64_t eval_every = 10, eval_batches = 8;
+  uint64_t seed = 1, data_seed = 1;  // of the first parameters, of the order of data
+  int threads = 0;
+
+  std::optional<double> target;   // ends with a validation loss as low as this
+  std::optional<double> limit_s;  // ends after so many seconds in steps
+};
+
+enum class TrialEnd {
+  finished,   // all steps, and there was no target
+  reached,    // the target
+  missed,     // all steps, and not the target
+  timed_out,  // the limit came first
+  diverged,   // a loss that is not finite
+  oom,
+  failed  // for another reason, which the message says
+};
+std::string_view to_string(TrialEnd end);
+TrialEnd parse_trial_end(std::string_view text);
+
+struct TrialPoint {
+  int64_t step = 0;
+  double train_s = 0;  // in steps, evaluations left out
+  double loss = 0;     // smoothed
+  double validation = 0;
+};
+
+struct TrialResult {
+  TrialEnd end = TrialEnd::failed;
+  std::string message;  // of failures
+  std::vector<TrialPoint> points;
+  int64_t steps = 0, parameters = 0;
+  double train_s = 0, evaluate_s = 0, start_s = 0, tokens_per_s = 0;
+  double memory_mb = 0, data_wait_s = 0;
+
+  // Seconds in steps until the target; infinite unless it was reached.
+  double time_to_target_s() const;
+  double steps_to_target() const;
+  // At the end of the run; infinite where there is none.
+  double final_validation() const;
+  double best_validation() const;
+};
+
+Json to_json(const TrialSpec& spec);
+TrialSpec spec_from(const Json& json);  // throws Error where it is none
+Json to_json(const TrialResult& result);
+TrialResult result_from(const Json& json);
+// The same for trials that would do the same, whatever their threads: a trial that was run is known
+// by it.
+std::string trial_hash(const TrialSpec& spec);
+
+// In this process. Never throws: what goes wrong is the result.
+TrialResult run_trial(const TrialSpec& spec,
+                      const std::function<void(const TrialPoint&)>& on_point = {});
+
+}  // namespace gallop::lab

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gallop/error.h"
+#include "jit/cache.h"
+#include "lab/trial.h"
+
+namespace gallop::lab {
+namespace {
+
+constexpr std::string_view kEnds[] = {"finished", "reached", "missed", "timed out",
+                                      "diverged", "oom",     "failed"};
+
+// Every member once, for both ways: `each` is given a name and a member.
+template <class Spec, class Each>
+void members(Spec& s, Each each) {
+  each("model", s.model), each("data", s.data), each("optimizer", s.optimizer);
+  each("state", s.state), each("schedule", s.schedule), each("precision", s.precision);
+  each("device", s.device), each("hyper", s.hyper), each("clip_norm", s.clip_norm);
+  each("steps", s.steps), each("batch", s.batch), each("context", s.context);
+  each("eval_every", s.eval_every), each("eval_batches", s.eval_batches);
+  each("seed", s.seed), each("data_seed", s.data_seed), each("threads", s.threads);
+  each("target", s.target), each("limit_s", s.limit_s);
+}
+
+template <class Result, class Each>
+void figures(Result& r, Each each) {
+  each("message", r.message), each("steps", r.steps), each("parameters", r.parameters);
+  each("train_s", r.train_s), each("evaluate_s", r.evaluate_s), each("start_s", r.start_s);
+  each("tokens_per_s", r.tokens_per_s), each("memory_mb", r.memory_mb);
+  each("data_wait_s", r.data_wait_s);
+}
+
+template <class T>
+Json one(const T& value) {
+  return value;
+}
+Json one(double value) { return exact_json(value); }
+Json one(const std::optional<double>& value) { return value ? one(*value) : Json(); }
+Json one(const Hyper& hyper) {
+  Json out = Json::object();
+  for (const auto& [name, value] : hyper) out[name] = one(value);
+  return out;
+}
+
+template <class T>
+void read(const Json& json, T& value) {
+  value = json.get<T>();
+}
+void read(const Json& json, double& value) {
+  value = json.is_object() ? std::get<double>(value_from(json)) : json.get<double>();
+}
+void read(const Json& json, std::optional<double>& value) {
+  value.reset();
+  if (!json.is_null()) read(json, value.emplace());
+}
+void read(const Json& json, Hyper& hyper) {
+  hyper.clear();
+  for (const auto& [name, value] : json.items()) read(value, hyper.emplace_back(name, 0.0).second);
+}
+
+}  // namespace
+
+std::string_view to_string(TrialEnd end) { return kEnds[static_cast<int>(end)]; }
+
+TrialEnd parse_trial_end(std::string_view text) {
+  const auto* at = std::find(std::begin(kEnds), std::end(kEnds), text);
+  if (at == std::end(kEnds)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is no end of a trial", text));
+  }
+  return static_cast<TrialEnd>(at - std::begin(kEnds));
+}
+
+Json to_json(const TrialSpec& spec) {
+  Json out = Json::object();
+  members(spec, [&](const char* name, const auto& member) { out[name] = one(member); });
+  return out;
+}
+
+TrialSpec spec_from(const Json& json) {
+  TrialSpec spec;
+  try {
+    members(spec, [&](const char* name, auto& member) { read(json.at(name), member); });
+  } catch (const Json::exception& e) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("this is no trial: {}", e.what()));
+  }
+  return spec;
+}
+
+Json to_json(const TrialResult& result) {
+  Json out = {{"end", to_string(result.end)}};
+  figures(result, [&](const char* name, const auto& figure) { out[name] = one(figure); });
+  Json points = Json::array();
+  for (const TrialPoint& p : result.points) {
+    points.push_back({p.step, one(p.train_s), one(p.loss), one(p.validation)});
+  }
+  out["points"] = std::move(points);
+  return out;
+}
+
+TrialResult result_from(const Json& json) {
+  TrialResult result;
+  try {
+    result.end = parse_trial_end(json.at("end").get<std::string>());
+    figures(result, [&](const char* name, auto& figure) { read(json.at(name), figure); });
+    for (const Json& p : json.at("points")) {
+      TrialPoint& to = result.points.emplace_back();
+      read(p.at(0), to.step), read(p.at(1), to.train_s);
+      read(p.at(2), to.loss), read(p.at(3), to.validation);
+    }
+  } catch (const Json::exception& e) {
+    throw Error(ErrorCode::invalid_file, fmt::format("this is no trial's result: {}", e.what()));
+  }
+  return result;
+}
+
+std::string trial_hash(const TrialSpec& spec) {
+  TrialSpec same = spec;
+  same.threads = 0;
+  same.device = same.device.substr(0, same.device.find(':'));  // whichever of several GPUs
+  return jit::digest(dump(to_json(same)));
+}
+
+}  // namespace gallop::lab
