@@ -15,8 +15,6 @@
 
 namespace gallop::cli {
 
-void add_advise(CLI::App& app);
-
 namespace {
 
 struct Advise {

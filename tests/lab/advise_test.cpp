@@ -11,8 +11,10 @@
 #include "bench/shapes.h"
 #include "cuda/memory.h"
 #include "folder.h"
+#include "gallop/error.h"
 #include "gpt/planned.h"
 #include "lab/figures.h"
+#include "lab/step_model.h"
 
 namespace gallop::lab {
 namespace {

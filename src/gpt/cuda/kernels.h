@@ -16,7 +16,6 @@ void norm_backward(const Ops::NormBackward& n, bool rms, void* stream);
 void norm_weights(const Ops::NormBackward& n,
                   void* stream);  // from what the former left in scratch
 Extent norm_scratch(int64_t rows, int64_t width);
-int64_t widest_norm();
 
 // elements.cu
 void add(Tensor x, Tensor y, Tensor sum, void* stream);

@@ -6,14 +6,14 @@
 #include "gallop/error.h"
 #include "gpt/cuda/element.cuh"
 #include "gpt/cuda/kernels.h"
+#include "gpt/cuda/sizes.h"
 
 namespace gallop::gpt::cuda {
 namespace {
 
 using gallop::cuda::check;
 
-constexpr int kThreads = 128;
-constexpr int64_t kWidest = 6144;
+constexpr int kThreads = kNormWarps * kWarp;
 
 // A thread holds R packs of V columns: pack i begins at column (i x threads + thread) x V.
 template <int V>
@@ -191,16 +191,6 @@ __global__ void __launch_bounds__(kThreads)
   to[c] = add ? to[c] + sum : sum;
 }
 
-constexpr int64_t kMostBlocks = 528;
-constexpr int64_t kWarpWidest = 1024;  // a warp's registers hold a row
-
-bool by_warps(int64_t width) { return width % 4 == 0 && width <= kWarpWidest; }
-
-int64_t blocks_for(int64_t rows, int64_t width) {
-  const int64_t at_once = by_warps(width) ? kThreads / kWarp : 1;
-  return std::min((rows + at_once - 1) / at_once, kMostBlocks);
-}
-
 // f.operator()<V, R>() for the packs that cover a row of a block's threads.
 template <class F>
 void with_packs(int64_t width, F f) {
@@ -217,7 +207,7 @@ void with_packs(int64_t width, F f) {
 // The same for rows of backward: V, R and threads a row.
 template <class F>
 void with_rows(int64_t width, F f) {
-  if (!by_warps(width)) {
+  if (!norm_by_warps(width)) {
     return with_packs(width, [&]<int V, int R>() { f.template operator()<V, R, kThreads>(); });
   }
   if (width <= 3 * 4 * kWarp) return f.template operator()<4, 3, kWarp>();
@@ -236,10 +226,8 @@ unsigned narrow_to_unsigned(int64_t n) { return static_cast<unsigned>(n); }
 
 }  // namespace
 
-int64_t widest_norm() { return kWidest; }
-
 Extent norm_scratch(int64_t rows, int64_t width) {
-  return {DType::f32, 2 * blocks_for(rows, width), width};
+  return {DType::f32, 2 * norm_blocks(rows, width), width};
 }
 
 void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms, float epsilon,
@@ -256,7 +244,7 @@ void norm(Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor stats, bool rms
 }
 
 void norm_backward(const Ops::NormBackward& n, bool rms, void* stream) {
-  const int64_t rows = n.x.rows, width = n.x.columns, blocks = blocks_for(rows, width);
+  const int64_t rows = n.x.rows, width = n.x.columns, blocks = norm_blocks(rows, width);
   Backward b{};
   b.x = n.x.as<const float>(), b.dy = n.dy.data, b.plus = n.plus.as<const float>();
   b.dx = n.dx.as<float>(), b.narrow = n.narrow.data, b.y = n.y.data;
@@ -277,10 +265,10 @@ void norm_backward(const Ops::NormBackward& n, bool rms, void* stream) {
 void norm_weights(const Ops::NormBackward& n, void* stream) {
   const int64_t width = n.x.columns;
   const dim3 grid(narrow_to_unsigned((width + kWarp - 1) / kWarp), n.dbias ? 2u : 1u);
-  check(
-      launch(parts_kernel, grid, dim3(kThreads), stream, n.scratch.as<const float>(),
-             blocks_for(n.x.rows, width), width, n.dweight.as<float>(), n.dbias.as<float>(), n.add),
-      "a norm's gradient");
+  check(launch(parts_kernel, grid, dim3(kThreads), stream, n.scratch.as<const float>(),
+               norm_blocks(n.x.rows, width), width, n.dweight.as<float>(), n.dbias.as<float>(),
+               n.add),
+        "a norm's gradient");
 }
 
 }  // namespace gallop::gpt::cuda

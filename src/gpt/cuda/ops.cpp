@@ -14,6 +14,7 @@
 #include "gallop/error.h"
 #include "gpt/cuda/attention.h"
 #include "gpt/cuda/kernels.h"
+#include "gpt/cuda/sizes.h"
 #include "gpt/cuda/staging.h"
 #include "gpt/ops.h"
 
@@ -29,9 +30,9 @@ using gallop::cuda::Stream;
 
 void require(const Config& config, int device) {
   gallop::cuda::require_device(device);
-  if (config.width > widest_norm()) {
+  if (config.width > kWidestNorm) {
     throw Error(ErrorCode::unsupported, fmt::format("a width of {} on a GPU, expected at most {}",
-                                                    config.width, widest_norm()));
+                                                    config.width, kWidestNorm));
   }
 }
 
@@ -232,11 +233,7 @@ class GpuOps final : public Ops {
   void activation_backward(Tensor f, Tensor dh, Tensor h) override {
     cuda::activation_backward(f, dh, h, swiglu(), stream());
   }
-  int64_t logits_columns(int64_t vocabulary) override {
-    constexpr int64_t kWell = 8, kWhole = 64;  // several times faster than odd ones
-    if (vocabulary % kWell == 0) return vocabulary;
-    return (vocabulary + kWhole - 1) / kWhole * kWhole;
-  }
+  int64_t logits_columns(int64_t vocabulary) override { return cuda::logits_columns(vocabulary); }
   void cross_entropy(const Tokens& tokens, int64_t first, Tensor logits, int64_t vocabulary,
                      Tensor losses, bool gradient, const LossScale* scale) override {
     cuda::cross_entropy(tokens, first, logits, vocabulary, losses, gradient, scale, stream());
