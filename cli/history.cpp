@@ -15,6 +15,7 @@ namespace gallop::cli {
 namespace {
 
 constexpr int kWorse = 4;
+constexpr size_t kLeastOfACommit = 4;  // digits
 
 [[noreturn]] void invalid(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, what);
@@ -76,6 +77,12 @@ lab::Row origin_row(const lab::StoredRun& r) {
   return row;
 }
 
+bool has_run(const lab::Store& store, int64_t number) {
+  lab::Wanted wanted;
+  wanted.run = number;
+  return !store.runs(wanted).empty();
+}
+
 // A number, last, last~1, a store's file, or a commit.
 std::vector<lab::StoredRow> side(const Selection& s, const std::string& text) {
   lab::Wanted wanted = s.wanted();
@@ -84,8 +91,6 @@ std::vector<lab::StoredRow> side(const Selection& s, const std::string& text) {
     return lab::Store(text, lab::Store::Access::read).rows(wanted);
   }
   const lab::Store store = s.open();
-  lab::Wanted as_commit;
-  as_commit.commit = text;
   int64_t number = 0;
   const auto whole = [&](const char* first) {
     const char* last = text.data() + text.size();
@@ -97,10 +102,10 @@ std::vector<lab::StoredRow> side(const Selection& s, const std::string& text) {
     wanted.run = store.last_run(0);
   } else if (text.starts_with("last~") && whole(text.data() + kLast.size() + 1)) {
     wanted.run = store.last_run(number);
-  } else if (!store.runs(as_commit).empty()) {
-    wanted.commit = text;
-  } else if (whole(text.data())) {
+  } else if (whole(text.data()) && has_run(store, number)) {
     wanted.run = number;
+  } else if (text.size() >= kLeastOfACommit) {
+    wanted.commit = text;
   }
   std::vector<lab::StoredRow> rows;
   if (wanted.run || !wanted.commit.empty()) rows = store.rows(wanted);
