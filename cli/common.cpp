@@ -48,13 +48,13 @@ void Output::keep_as(CLI::App& app, const std::string& kind) {
 }
 
 // Before they are shown: what was seen is then not lost.
-void Output::keep(const std::vector<lab::Row>& rows) const {
+void Output::keep(const std::vector<lab::Row>& rows, const std::string& as) const {
   if (kind_.empty() || keeps_nothing_ || rows.empty()) return;
   const std::string store = store_.empty() ? lab::default_store() : store_;
   if (store.empty() || (store_.empty() && !lab::Database::available())) return;
   const Invocation& asked = invocation();
-  const std::string trouble =
-      lab::keep({lab::describe_origin(asked.command, asked.seed), kind_, rows}, store);
+  const std::string trouble = lab::keep(
+      {lab::describe_origin(asked.command, asked.seed), as.empty() ? kind_ : as, rows}, store);
   if (!trouble.empty()) fmt::print(stderr, "gallop: {}\n", trouble);
 }
 

@@ -24,7 +24,7 @@ struct Output {
   // People get one table after the other, programs one with all rows.
   void emit_all(const std::vector<lab::Table>& tables) const;
   // The two halves of emit.
-  void keep(const std::vector<lab::Row>& rows) const;
+  void keep(const std::vector<lab::Row>& rows, const std::string& as = {}) const;
   void show(const lab::Table& table) const;
 
  private:
@@ -96,6 +96,7 @@ void add_export(CLI::App& app);
 void add_diff(CLI::App& app, int& exit_code);
 void add_convert(CLI::App& app);
 void add_train(CLI::App& app, int& exit_code);
+void add_race(CLI::App& app, int& exit_code);
 void add_trial(CLI::App& app, int& exit_code);
 void add_advise(CLI::App& app);
 

@@ -24,6 +24,7 @@ int run_cli(int argc, char** argv) {
     cli::add_bench(app);
     cli::add_suite(app);
     cli::add_convert(app);
+    cli::add_race(app, exit_code);
     cli::add_trial(app, exit_code);
     cli::add_advise(app);
     cli::add_history(app);

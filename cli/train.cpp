@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <filesystem>
 #include <optional>
 
 #include "cli/common.h"
+#include "cli/signals.h"
 #include "cli/train_options.h"
 #include "cli/train_report.h"
 #include "gallop/error.h"
@@ -25,31 +25,6 @@ constexpr int kDiverged = 3, kInterrupted = 130;
 [[noreturn]] void invalid(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, what);
 }
-
-// SIGINT and SIGTERM ask for an end after the step at hand; a second one ends at once.
-class Signals {
- public:
-  Signals() {
-    asked_ = 0;
-    struct sigaction action = {};
-    action.sa_handler = [](int) { asked_ = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    sigaction(SIGINT, &action, &interrupt_);
-    sigaction(SIGTERM, &action, &terminate_);
-  }
-  ~Signals() {
-    sigaction(SIGINT, &interrupt_, nullptr);
-    sigaction(SIGTERM, &terminate_, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  static bool asked() { return asked_ != 0; }
-
- private:
-  static inline volatile std::sig_atomic_t asked_ = 0;
-  struct sigaction interrupt_ = {}, terminate_ = {};
-};
 
 std::vector<int32_t> prompt_tokens(const TrainOptions& s, const data::Corpus& corpus) {
   const std::string text = s.prompt.value_or(corpus.bytes() ? "\n" : "0");

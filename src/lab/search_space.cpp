@@ -167,9 +167,9 @@ SearchRange parse_range(std::string_view text) {
   return range;
 }
 
-std::vector<Trial> grid(std::span<const SearchRange> ranges) {
+std::vector<Settings> grid(std::span<const SearchRange> ranges) {
   require_distinct_names(ranges);
-  std::vector<Trial> trials = {{}};
+  std::vector<Settings> trials = {{}};
   for (const SearchRange& range : ranges) {
     if (range.points.empty()) {
       refuse(fmt::format("{} = {}:{} has 0 points, expected ',POINTS' for a grid", range.name,
@@ -179,10 +179,10 @@ std::vector<Trial> grid(std::span<const SearchRange> ranges) {
       refuse(fmt::format("grid has over {} trials with {}, expected no more", kMostTrials,
                          range.name));
     }
-    std::vector<Trial> longer;
-    for (const Trial& trial : trials) {
+    std::vector<Settings> longer;
+    for (const Settings& settings : trials) {
       for (const double value : range.points) {
-        longer.push_back(trial);
+        longer.push_back(settings);
         longer.back().push_back({range.name, value});
       }
     }
@@ -191,7 +191,8 @@ std::vector<Trial> grid(std::span<const SearchRange> ranges) {
   return trials;
 }
 
-std::vector<Trial> spread_trials(std::span<const SearchRange> ranges, size_t count, uint64_t seed) {
+std::vector<Settings> spread_trials(std::span<const SearchRange> ranges, size_t count,
+                                    uint64_t seed) {
   require_distinct_names(ranges);
   if (ranges.size() > kBases.size()) {
     refuse(fmt::format("search has {} ranges, expected at most {}", ranges.size(), kBases.size()));
@@ -199,7 +200,7 @@ std::vector<Trial> spread_trials(std::span<const SearchRange> ranges, size_t cou
   if (count > kMostTrials) {
     refuse(fmt::format("search has {} trials, expected at most {}", count, kMostTrials));
   }
-  std::vector<Trial> trials(count);
+  std::vector<Settings> trials(count);
   for (size_t i = 0; i < count; ++i) {
     for (size_t r = 0; r < ranges.size(); ++r) {
       const SearchRange& range = ranges[r];
@@ -228,9 +229,9 @@ std::string brief(double value) {
   return zero == std::string::npos ? text : text.erase(zero + 2, 1);
 }
 
-std::string exact_text(const Trial& trial) {
+std::string exact_text(const Settings& settings) {
   std::string text;
-  for (const Setting& setting : trial) {
+  for (const Setting& setting : settings) {
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", setting.name, setting.value);
   }
   return text;

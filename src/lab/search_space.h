@@ -38,22 +38,23 @@ struct Setting {
   friend bool operator==(const Setting&, const Setting&) = default;
 };
 
-using Trial = std::vector<Setting>;
+using Settings = std::vector<Setting>;
 
 // Every combination of the ranges' points, the last range varying fastest; one empty trial for
 // none.
-std::vector<Trial> grid(std::span<const SearchRange> ranges);
+std::vector<Settings> grid(std::span<const SearchRange> ranges);
 
 // `count` trials spread evenly over the ranges, whatever their points, and over lists by position:
 // a Halton sequence whose digits the seed permutes. The first trials of a longer set are the
 // shorter one.
-std::vector<Trial> spread_trials(std::span<const SearchRange> ranges, size_t count, uint64_t seed);
+std::vector<Settings> spread_trials(std::span<const SearchRange> ranges, size_t count,
+                                    uint64_t seed);
 
 // For people: three digits, 1e-3 or 0.000316, whole numbers from 100 on; below 1 three digits of
 // the distance to it, 0.9995.
 std::string brief(double value);
 
 // lr=0.000316227766017 weight_decay=0: the shortest texts that read back as the same numbers.
-std::string exact_text(const Trial& trial);
+std::string exact_text(const Settings& settings);
 
 }  // namespace gallop::lab

@@ -37,7 +37,8 @@ enum class TrialEnd {
   timed_out,  // the limit came first
   diverged,   // a loss that is not finite
   oom,
-  failed  // for another reason, which the message says
+  failed,  // for another reason, which the message says
+  lost     // its process ended without a result
 };
 std::string_view to_string(TrialEnd end);
 TrialEnd parse_trial_end(std::string_view text);

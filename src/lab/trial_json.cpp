@@ -11,7 +11,7 @@ namespace gallop::lab {
 namespace {
 
 constexpr std::string_view kEnds[] = {"finished", "reached", "missed", "timed out",
-                                      "diverged", "oom",     "failed"};
+                                      "diverged", "oom",     "failed", "lost"};
 
 // Every member once, for both ways: `each` is given a name and a member.
 template <class Spec, class Each>

@@ -170,6 +170,7 @@ void finish(Job& job, const TrialEvents& events) {
   job.child.reset();
   if (!job.result) {
     job.result.emplace();
+    job.result->end = TrialEnd::lost;
     job.result->message = fmt::format("its process ended without a result, with {}", how);
   }
   events.end(job.trial, *job.result);

@@ -27,7 +27,7 @@ struct TrialEvents {
   std::function<bool()> stop = [] { return false; };  // ends all: what is under way is no result
 };
 
-// In the order given. A process that ends without a result is a trial that failed.
+// In the order given. A process that ends without a result is a trial that is lost.
 void run_trials(std::span<const TrialSpec> trials, const TrialPoolOptions& options,
                 const TrialEvents& events);
 

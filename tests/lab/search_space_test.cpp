@@ -101,14 +101,14 @@ TEST(ParseRange, RefusesWhatIsNoRange) {
 }
 
 TEST(Grid, IsEveryCombinationTheLastFastest) {
-  const std::vector<Trial> trials = grid(ranges({"lr=1,2", "wd=0,0.1,0.2"}));
+  const std::vector<Settings> trials = grid(ranges({"lr=1,2", "wd=0,0.1,0.2"}));
   ASSERT_EQ(trials.size(), 6U);
-  EXPECT_EQ(trials[0], (Trial{{"lr", 1}, {"weight_decay", 0}}));
-  EXPECT_EQ(trials[1], (Trial{{"lr", 1}, {"weight_decay", 0.1}}));
-  EXPECT_EQ(trials[5], (Trial{{"lr", 2}, {"weight_decay", 0.2}}));
+  EXPECT_EQ(trials[0], (Settings{{"lr", 1}, {"weight_decay", 0}}));
+  EXPECT_EQ(trials[1], (Settings{{"lr", 1}, {"weight_decay", 0.1}}));
+  EXPECT_EQ(trials[5], (Settings{{"lr", 2}, {"weight_decay", 0.2}}));
 }
 
-TEST(Grid, OfNothingIsOneTrialOfDefaults) { EXPECT_EQ(grid({}), (std::vector<Trial>{{}})); }
+TEST(Grid, OfNothingIsOneTrialOfDefaults) { EXPECT_EQ(grid({}), (std::vector<Settings>{{}})); }
 
 TEST(Grid, RefusesRangesWithoutPointsNamesTwiceAndTooMany) {
   EXPECT_THROW(grid(ranges({"lr=1:2"})), Error);
@@ -121,7 +121,7 @@ TEST(SpreadTrials, AreAsManyAsAskedForWhateverTheRanges) {
   EXPECT_EQ(
       spread_trials(ranges({"lr=1e-4:1e-2:log", "wd=0,0.1", "beta2=0.9:0.999:log1m"}), 7, 0).size(),
       7U);
-  EXPECT_EQ(spread_trials({}, 3, 0), (std::vector<Trial>{{}, {}, {}}));
+  EXPECT_EQ(spread_trials({}, 3, 0), (std::vector<Settings>{{}, {}, {}}));
 }
 
 TEST(SpreadTrials, PutOneInEachPartOfEachRange) {
@@ -135,7 +135,7 @@ TEST(SpreadTrials, PutOneInEachPartOfEachRange) {
       EXPECT_EQ(eighths.size(), 8U);
     }
     std::set<int> cells;  // 72 trials, one in each of 8 by 9 cells
-    for (const Trial& trial : halves) {
+    for (const Settings& trial : halves) {
       cells.insert(static_cast<int>(trial[0].value * 8) * 9 + static_cast<int>(trial[1].value * 9));
     }
     EXPECT_EQ(cells.size(), 72U);
@@ -144,7 +144,7 @@ TEST(SpreadTrials, PutOneInEachPartOfEachRange) {
 
 TEST(SpreadTrials, StayWithinTheRangesAndFollowTheirScales) {
   int low = 0;
-  for (const Trial& trial : spread_trials(ranges({"lr=1e-4:1e-2:log", "wd=0,0.1,0.3"}), 64, 5)) {
+  for (const Settings& trial : spread_trials(ranges({"lr=1e-4:1e-2:log", "wd=0,0.1,0.3"}), 64, 5)) {
     EXPECT_GE(trial[0].value, 1e-4);
     EXPECT_LE(trial[0].value, 1e-2);
     low += trial[0].value < 1e-3;
@@ -191,9 +191,9 @@ TEST(Brief, IsShortAndReadable) {
 }
 
 TEST(ExactText, ReadsBackAsTheSameNumbers) {
-  const Trial trial = {{"lr", 0.1 + 0.2}, {"weight_decay", 0}};
+  const Settings trial = {{"lr", 0.1 + 0.2}, {"weight_decay", 0}};
   EXPECT_EQ(exact_text(trial), "lr=0.30000000000000004 weight_decay=0");
-  for (const Trial& each : spread_trials(ranges({"lr=1e-4:1e-2:log"}), 50, 3)) {
+  for (const Settings& each : spread_trials(ranges({"lr=1e-4:1e-2:log"}), 50, 3)) {
     EXPECT_EQ(std::strtod(exact_text(each).c_str() + 3, nullptr), each[0].value);
   }
   EXPECT_EQ(exact_text({}), "");

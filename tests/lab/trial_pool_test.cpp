@@ -62,13 +62,13 @@ TEST(TrialPool, RunsEveryTrialOnceWithTheSameResultAsHere) {
   EXPECT_EQ(seen.results[1].final_validation(), run_trial(trials[1]).final_validation());
 }
 
-TEST(TrialPool, AProcessThatEndsIsATrialThatFailed) {
+TEST(TrialPool, AProcessThatEndsIsATrialThatIsLost) {
   TrialPoolOptions o = pool();
   o.program = {"/bin/sh", "-c", "read line; kill -9 $$"};
   Seen seen;
   run_trials(std::vector{small(), small()}, o, seen.events());
   ASSERT_EQ(seen.results.size(), 2U);
-  EXPECT_EQ(seen.results[0].end, TrialEnd::failed);
+  EXPECT_EQ(seen.results[0].end, TrialEnd::lost);
   EXPECT_THAT(seen.results[0].message, HasSubstr("signal 9"));
   o.program = {"/no/such/program"};
   run_trials(std::vector{small()}, o, seen.events());
