@@ -125,6 +125,7 @@ int run(RaceFlags& f, const CLI::Option& optimizer) {
   f.where.parsed();
   race.base.device = f.where.device;
   race.base.threads = f.where.threads;
+  race.first_seed = f.where.seed;
   if (f.target) race.goal = lab::Goal::target, race.target = *f.target;
   if (!f.budget.empty()) race.goal = lab::Goal::budget, race.budget_s = parse_seconds(f.budget);
   if (f.target && !f.budget.empty()) invalid("--to-loss with --budget, expected one goal");

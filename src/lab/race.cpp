@@ -81,6 +81,8 @@ class Race {
     return e;
   }
 
+  uint64_t nth_seed(int64_t n) const { return o_.first_seed + static_cast<uint64_t>(n) - 1; }
+
   const TrialResult& result_of(const Entry& e) const { return done_.at(trial_hash(e.spec)); }
 
   bool run(const std::vector<Entry>& entries) {
@@ -123,7 +125,7 @@ class Race {
     for (int64_t seed = 1; seed <= o_.tune_seeds; ++seed) {
       for (const Standing& s : standings) {
         for (size_t c = 0; c < tries; ++c) {
-          entries.push_back(entry(Entry::Stage::tune, s, c, static_cast<uint64_t>(seed)));
+          entries.push_back(entry(Entry::Stage::tune, s, c, nth_seed(seed)));
         }
       }
     }
@@ -162,7 +164,7 @@ class Race {
   bool finish(std::vector<Standing>& standings) {
     std::vector<Entry> entries;
     for (int64_t i = 1; i <= o_.seeds; ++i) {
-      const auto seed = static_cast<uint64_t>(o_.tune_seeds + i);
+      const uint64_t seed = nth_seed(o_.tune_seeds + i);
       for (const Standing& s : standings) {
         if (s.best) entries.push_back(entry(Entry::Stage::final, s, *s.best, seed));
       }

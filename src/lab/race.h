@@ -36,7 +36,8 @@ struct RaceOptions {
   TrialSpec base;  // all that racers and workloads do not say
   Goal goal = Goal::loss;
   double target = 0, budget_s = 0;
-  int64_t tune_seeds = 1, seeds = 3;
+  int64_t tune_seeds = 1, seeds = 5;  // four against four can differ by more than chance
+  uint64_t first_seed = 1;
   std::string folder;  // of finished trials: what is there is not run again
 };
 

@@ -96,6 +96,27 @@ std::string goal_text(const RaceOptions& o) {
   return fmt::format("validation loss after {} steps", o.base.steps);
 }
 
+// Those whose best candidate is at an end of what was tried: there may be better ones beyond.
+std::vector<std::string> at_an_end(const RaceOptions& o, const RaceResult& result) {
+  std::vector<std::string> out;
+  for (const Standing& s : result.standings) {
+    const Racer& racer = o.racers[s.racer];
+    if (!s.best || racer.candidates.size() < 2) continue;
+    for (const Setting& chosen : racer.candidates[*s.best]) {
+      double low = INFINITY, high = -INFINITY;
+      for (const Settings& candidate : racer.candidates) {
+        for (const Setting& other : candidate) {
+          if (other.name != chosen.name) continue;
+          low = std::min(low, other.value), high = std::max(high, other.value);
+        }
+      }
+      if (low == high || (chosen.value != low && chosen.value != high)) continue;
+      out.push_back(fmt::format("{} {}={}", racer.name, chosen.name, brief(chosen.value)));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Table leaderboard(const RaceOptions& o, const RaceResult& result) {
@@ -139,6 +160,11 @@ Table leaderboard(const RaceOptions& o, const RaceResult& result) {
         tries, o.tune_seeds));
   } else {
     table.notes.emplace_back("nothing was tuned: another learning rate may turn the order round");
+  }
+  if (const std::vector<std::string> ends = at_an_end(o, result); !ends.empty()) {
+    table.notes.push_back(fmt::format(
+        "best at an end of what was tried, so that --tune beyond it may find better: {}",
+        fmt::join(ends, ", ")));
   }
   return table;
 }

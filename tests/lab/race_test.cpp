@@ -43,6 +43,7 @@ Racer racer(const std::string& optimizer, std::vector<double> rates) {
 
 RaceOptions options() {
   RaceOptions o;
+  o.seeds = 3;
   o.racers = {racer("adamw", {1e-3, 1e-2, 1e-1}), racer("lion", {1e-4, 1e-3, 1e-2})};
   o.workloads = {{"nano", "nano", "synthetic"}};
   o.base.steps = 100;
@@ -99,6 +100,20 @@ TEST(Race, TheBestCandidateRunsAgainWithSeedsThatTuningHasNotSeen) {
   EXPECT_EQ(order_of_data.size(), 5U);
   EXPECT_EQ(r.standings[0].tuning_s, 3 * 2 * 10);
   for (const Finished& f : r.standings[0].finals) EXPECT_EQ(lr_of(f.entry.spec), 1e-2);
+}
+
+TEST(Race, SaysWhenTheBestIsAtAnEndOfWhatWasTried) {
+  RaceOptions o = options();
+  o.first_seed = 100;
+  Fake fake;
+  fake.formula = [](const Entry& e) {
+    EXPECT_GE(e.spec.seed, 100U);
+    return ended(e.racer == 0 ? 3 - lr_of(e.spec) : std::fabs(lr_of(e.spec) - 1e-3));
+  };
+  const Table t = leaderboard(o, run_race(o, fake.run()));
+  EXPECT_THAT(t.notes,
+              testing::Contains(testing::AllOf(HasSubstr("beyond it"), HasSubstr("adamw lr=0.1"),
+                                               testing::Not(HasSubstr("lion")))));
 }
 
 TEST(Race, MediansDecideNotTheLuckiestSeed) {
