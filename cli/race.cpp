@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -82,6 +83,16 @@ lab::Racer racer(const RaceFlags& f, const std::string& text) {
   r.name = r.state == "fp32" ? r.optimizer : fmt::format("{} {}", r.optimizer, r.state);
   parse_state_policy(r.state);
   r.candidates = candidates(f, r.optimizer);
+  // Adafactor takes steps of its own size unless it is told not to.
+  if (rule_info(r.optimizer).knob("relative_step") >= 0) {
+    for (lab::Settings& settings : r.candidates) {
+      const auto is_set = [&](const char* name) {
+        return std::any_of(settings.begin(), settings.end(),
+                           [&](const lab::Setting& s) { return s.name == name; });
+      };
+      if (is_set("lr") && !is_set("relative_step")) settings.push_back({"relative_step", 0});
+    }
+  }
   return r;
 }
 

@@ -110,7 +110,7 @@ std::vector<std::string> at_an_end(const RaceOptions& o, const RaceResult& resul
           low = std::min(low, other.value), high = std::max(high, other.value);
         }
       }
-      if (low == high || (chosen.value != low && chosen.value != high)) continue;
+      if (!(low < high) || (chosen.value != low && chosen.value != high)) continue;
       out.push_back(fmt::format("{} {}={}", racer.name, chosen.name, brief(chosen.value)));
     }
   }
@@ -160,6 +160,13 @@ Table leaderboard(const RaceOptions& o, const RaceResult& result) {
         tries, o.tune_seeds));
   } else {
     table.notes.emplace_back("nothing was tuned: another learning rate may turn the order round");
+  }
+  for (const Standing& s : result.standings) {
+    if (s.best || s.tuned.empty()) continue;
+    const TrialResult& first = s.tuned.front().result;
+    table.notes.push_back(fmt::format("{}: nothing worked; {}{}{}", o.racers[s.racer].name,
+                                      to_string(first.end), first.message.empty() ? "" : ": ",
+                                      first.message));
   }
   if (const std::vector<std::string> ends = at_an_end(o, result); !ends.empty()) {
     table.notes.push_back(fmt::format(

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "gallop/rules.h"
 #include "lab/database.h"
 
 namespace gallop::test {
@@ -85,6 +86,15 @@ TEST_F(RaceCommandTest, ATargetAndABudgetAreGoals) {
   ASSERT_EQ(race({"--budget", "0.1s", "--trials", "1", "--seeds", "1", "--no-db"}), 0)
       << read("errors");
   EXPECT_THAT(read("out"), HasSubstr("validation loss after 0.1 s of training"));
+}
+
+TEST_F(RaceCommandTest, EveryOptimizerTakesItsUsualRates) {
+  std::string all;
+  for (const std::string& name : rule_names()) all += (all.empty() ? "" : ",") + name;
+  ASSERT_EQ(race({"--optimizer", all, "--steps", "5", "--trials", "2", "--seeds", "1", "--no-db"}),
+            0)
+      << read("errors");
+  EXPECT_THAT(read("out"), testing::Not(HasSubstr("nothing worked")));
 }
 
 TEST_F(RaceCommandTest, StoppedItSaysHowToGoOn) {

@@ -142,6 +142,7 @@ TEST(Race, DivergedCandidatesLoseAndRacersWithoutAnyAreNotDropped) {
   EXPECT_EQ(text(t.rows[0], "optimizer"), "adamw");
   EXPECT_EQ(text(t.rows[1], "optimizer"), "lion");
   EXPECT_EQ(*number(t.rows[1], "win_probability"), 0);
+  EXPECT_THAT(t.notes, testing::Contains(HasSubstr("lion: nothing worked; diverged")));
 }
 
 TEST(Race, AMissedTargetIsInfiniteAndTheNearestCandidateStillRuns) {
