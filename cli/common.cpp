@@ -112,9 +112,9 @@ std::string shell_words(int argc, const char* const* argv) {
       for (size_t at = 0; (at = word.find('\'', at)) != std::string::npos; at += 4) {
         word.replace(at, 1, "'\\''");
       }
-      word = '\'' + word + '\'';
+      word.insert(0, 1, '\'').push_back('\'');
     }
-    out += ' ' + word;
+    out.append(1, ' ').append(word);
   }
   return out;
 }

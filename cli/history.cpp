@@ -58,7 +58,7 @@ struct Selection {
   }
   lab::Store open() const { return lab::Store(path(), lab::Store::Access::read); }
   std::string path() const {
-    const std::string found = db.empty() ? lab::default_store() : db;
+    std::string found = db.empty() ? lab::default_store() : db;
     if (found.empty())
       invalid("no results store: GALLOP_DB is empty or there is no HOME, expected --db FILE");
     return found;

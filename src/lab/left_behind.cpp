@@ -63,7 +63,7 @@ std::string leave_behind(const Results& results, const std::string& store) {
   const std::string text = dump(to_json(results));
   const std::vector<fs::path> places = beginnings(store);
   for (const fs::path& place : places) {
-    const std::string path = place.string() + kSuffix + results.origin.key;
+    std::string path = place.string() + kSuffix + results.origin.key;
     try {
       io::write_file_atomically(path, text);
       return path;

@@ -219,7 +219,9 @@ std::vector<Row> trial_rows(const RaceOptions& o, const RaceResult& result) {
       row.set("target", *spec.target).set("time_to_target_s", f.result.time_to_target_s());
       row.set("steps_to_target", f.result.steps_to_target());
     }
-    row.set("train_s", f.result.train_s).set("evaluate_s", f.result.evaluate_s);
+    row.set("train_s", f.result.train_s)
+        .set("prepare_s", f.result.prepare_s)
+        .set("evaluate_s", f.result.evaluate_s);
     row.set("tokens_per_s", f.result.tokens_per_s).set("memory_mb", f.result.memory_mb);
     std::vector<double> step, seconds, loss, validation;
     for (const TrialPoint& p : f.result.points) {

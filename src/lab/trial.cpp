@@ -59,12 +59,18 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   result.parameters = gpt::parameter_count(trainer.options().config);
   result.memory_mb = static_cast<double>(trainer.memory().total()) / (1 << 20);
   bool reached = false;
-  double spent_s = 0;
+  double spent_s = 0, first_s = 0;
   gpt::RunCallbacks callbacks;
   callbacks.step = [&](const gpt::StepReport& r) {
-    spent_s = r.train_s;
+    // The first step also prepares: kernels are loaded, a graph is recorded. It counts as one of
+    // the others.
+    if (r.step == 1) first_s = r.train_s;
+    const double others_s = r.train_s - first_s;
+    spent_s = r.step == 1
+                  ? first_s
+                  : others_s * static_cast<double>(r.step) / static_cast<double>(r.step - 1);
     if (!r.evaluated || !r.validation) return;
-    result.points.push_back({r.step, r.train_s, r.smoothed, *r.validation});
+    result.points.push_back({r.step, spent_s, r.smoothed, *r.validation});
     reached = spec.target && *r.validation <= *spec.target;
     if (on_point) on_point(result.points.back());
   };
@@ -73,9 +79,9 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   const gpt::RunResult run = gpt::run(trainer, *corpus, o, callbacks);
   result.end = end_of(run, reached, spec.target.has_value());
   result.steps = run.progress.step;
-  result.train_s = run.train_s;
+  result.train_s = spent_s;
   result.evaluate_s = run.evaluate_s;
-  result.start_s = run.start_s;
+  result.prepare_s = run.start_s - first_s + run.train_s - spent_s;
   result.tokens_per_s = run.tokens_per_s;
   result.data_wait_s = run.data_wait_s;
 }
@@ -83,11 +89,13 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
 }  // namespace
 
 double TrialResult::time_to_target_s() const {
-  return end == TrialEnd::reached ? points.back().train_s : kInfinite;
+  if (end != TrialEnd::reached) return kInfinite;
+  return points.back().train_s;
 }
 
 double TrialResult::steps_to_target() const {
-  return end == TrialEnd::reached ? static_cast<double>(points.back().step) : kInfinite;
+  if (end != TrialEnd::reached) return kInfinite;
+  return static_cast<double>(points.back().step);
 }
 
 double TrialResult::final_validation() const {

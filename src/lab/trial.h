@@ -45,7 +45,7 @@ TrialEnd parse_trial_end(std::string_view text);
 
 struct TrialPoint {
   int64_t step = 0;
-  double train_s = 0;  // in steps, evaluations left out
+  double train_s = 0;  // in steps, without evaluations and what only the first one does
   double loss = 0;     // smoothed
   double validation = 0;
 };
@@ -55,7 +55,8 @@ struct TrialResult {
   std::string message;  // of failures
   std::vector<TrialPoint> points;
   int64_t steps = 0, parameters = 0;
-  double train_s = 0, evaluate_s = 0, start_s = 0, tokens_per_s = 0;
+  double train_s = 0, evaluate_s = 0, tokens_per_s = 0;
+  double prepare_s = 0;  // what the first step took more than the others, and all before it
   double memory_mb = 0, data_wait_s = 0;
 
   // Seconds in steps until the target; infinite unless it was reached.

@@ -28,7 +28,7 @@ void members(Spec& s, Each each) {
 template <class Result, class Each>
 void figures(Result& r, Each each) {
   each("message", r.message), each("steps", r.steps), each("parameters", r.parameters);
-  each("train_s", r.train_s), each("evaluate_s", r.evaluate_s), each("start_s", r.start_s);
+  each("train_s", r.train_s), each("evaluate_s", r.evaluate_s), each("prepare_s", r.prepare_s);
   each("tokens_per_s", r.tokens_per_s), each("memory_mb", r.memory_mb);
   each("data_wait_s", r.data_wait_s);
 }

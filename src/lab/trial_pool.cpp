@@ -52,6 +52,7 @@ class Child {
       throw Error(ErrorCode::io, fmt::format("no socket for a trial: {}", std::strerror(errno)));
     }
     std::vector<char*> argv;
+    argv.reserve(program.size() + 1);
     for (const std::string& word : program) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     cpu_set_t set;

@@ -43,6 +43,7 @@ TEST(Trial, RunsToItsEnd) {
   for (size_t i = 1; i < 4; ++i) EXPECT_GT(r.points[i].train_s, r.points[i - 1].train_s);
   EXPECT_DOUBLE_EQ(r.train_s, r.points[3].train_s);  // evaluations are not on that clock
   EXPECT_GT(r.evaluate_s, 0);
+  EXPECT_GT(r.prepare_s, 0);
   EXPECT_EQ(r.steps, 40);
   EXPECT_GT(r.memory_mb, 0);
 }
