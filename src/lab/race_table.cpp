@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "bench/compare.h"
@@ -13,6 +14,8 @@
 
 namespace gallop::lab {
 namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 std::vector<double> figures(const RaceOptions& o, const Standing& s) {
   std::vector<double> out;
@@ -25,6 +28,7 @@ std::string ends_of(const Standing& s) {
   std::map<TrialEnd, int> count;
   for (const Finished& f : s.finals) ++count[f.result.end];
   std::vector<std::string> parts;
+  parts.reserve(count.size());
   for (const auto& [end, n] : count) parts.push_back(fmt::format("{} {}", n, to_string(end)));
   return parts.empty() ? "nothing worked" : fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -103,7 +107,7 @@ std::vector<std::string> at_an_end(const RaceOptions& o, const RaceResult& resul
     const Racer& racer = o.racers[s.racer];
     if (!s.best || racer.candidates.size() < 2) continue;
     for (const Setting& chosen : racer.candidates[*s.best]) {
-      double low = INFINITY, high = -INFINITY;
+      double low = kInfinite, high = -kInfinite;
       for (const Settings& candidate : racer.candidates) {
         for (const Setting& other : candidate) {
           if (other.name != chosen.name) continue;
@@ -135,7 +139,7 @@ Table leaderboard(const RaceOptions& o, const RaceResult& result) {
     std::vector<std::pair<double, Row>> rows;
     for (size_t i = 0; i < here.size(); ++i) {
       const double middle =
-          here[i]->finals.empty() ? INFINITY : bench::median_with_misses(values[i]);
+          here[i]->finals.empty() ? kInfinite : bench::median_with_misses(values[i]);
       rows.emplace_back(middle, row_of(o, *here[i], *here[0], wins[i]));
     }
     std::stable_sort(rows.begin(), rows.end(),
