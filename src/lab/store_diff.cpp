@@ -9,6 +9,7 @@
 
 #include "bench/compare.h"
 #include "gallop/error.h"
+#include "lab/figures.h"
 
 namespace gallop::lab {
 namespace {
@@ -55,10 +56,7 @@ void add_values(const Row& row, const std::string& metric, std::vector<double>& 
   for (const auto& [name, values] : row.samples()) {
     if (name == metric) return void(to.insert(to.end(), values.begin(), values.end()));
   }
-  const Value* value = row.find(metric);
-  if (value == nullptr) return;
-  if (const auto* x = std::get_if<double>(value)) to.push_back(*x);
-  if (const auto* n = std::get_if<int64_t>(value)) to.push_back(static_cast<double>(*n));
+  if (const auto value = number(row, metric)) to.push_back(*value);
 }
 
 Row config_of(const Row& row) {

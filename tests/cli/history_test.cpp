@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "folder.h"
 #include "lab/database.h"
 
 namespace gallop::test {
@@ -21,9 +20,7 @@ class HistoryTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!lab::Database::available()) GTEST_SKIP() << "SKIPPED: this build has no SQLite";
-    fs::create_directories(folder_);
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Ran bench(std::vector<std::string> more = {}) {
     std::vector<std::string> words = {"bench", "precision",     "--format", "json",
@@ -32,7 +29,7 @@ class HistoryTest : public testing::Test {
     return run(words);
   }
 
-  fs::path folder_ = fs::path(testing::TempDir()) / ("history-" + std::to_string(getpid()));
+  const Folder folder_;
   std::string db_ = folder_ / "r.db";
 };
 

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "folder.h"
 #include "gallop/rules.h"
 #include "lab/database.h"
 
@@ -20,9 +21,6 @@ using testing::HasSubstr;
 
 class RaceCommandTest : public testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
   pid_t start(const std::vector<std::string>& more) const {
     std::vector<std::string> words = {
         GALLOP_PROGRAM,   "race",
@@ -59,7 +57,7 @@ class RaceCommandTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  fs::path folder_ = fs::path(testing::TempDir()) / ("race-command-" + std::to_string(getpid()));
+  const Folder folder_;
 };
 
 TEST_F(RaceCommandTest, ShowsWhoWinsAndKeepsIt) {
@@ -120,7 +118,7 @@ TEST_F(RaceCommandTest, BadInputGetsOneSentence) {
   refused({"--optimizer", "adamx"}, "adamx");
   refused({"--optimizer", "adamw:9bit"}, "9bit");
   fs::create_directories(folder_ / "trials");
-  std::ofstream(folder_ / "trials" / "origin.txt") << "another\n";
+  std::ofstream(folder_ / "trials/origin.txt") << "another\n";
   refused({"--steps", "5"}, "has trials of another build or machine");
 }
 

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <limits>
 #include <set>
 
+#include "folder.h"
 #include "gallop/error.h"
 #include "gallop/rules.h"
 #include "lab/figures.h"
@@ -245,8 +245,8 @@ TEST(Race, EveryRuleHasAUsualRange) {
 
 class RaceFolderTest : public testing::Test {
  protected:
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string folder_ = fs::path(testing::TempDir()) / ("race-" + std::to_string(getpid()));
+  const test::Folder own_;
+  const std::string folder_ = own_ / "trials";
 
   static RaceOptions small() {
     RaceOptions o;

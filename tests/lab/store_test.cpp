@@ -13,6 +13,7 @@
 #include <fstream>
 #include <limits>
 
+#include "folder.h"
 #include "gallop/error.h"
 #include "lab/left_behind.h"
 
@@ -44,14 +45,10 @@ class StoreTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!Database::available()) GTEST_SKIP() << "SKIPPED: this build has no SQLite";
-    fs::create_directories(folder_);
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
-  fs::path folder_ = fs::path(testing::TempDir()) /
-                     ("store-" + std::to_string(getpid()) + "-" +
-                      testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::string path_ = folder_ / "new" / "results.db";
+  const test::Folder folder_;
+  const std::string path_ = folder_ / "new/results.db";
 };
 
 std::vector<StoredRow> rows_of(const std::string& path, const Wanted& wanted = {}) {
@@ -197,7 +194,7 @@ TEST_F(StoreTest, WhatAFullDiskDoesNotTakeIsSaid) {
 }
 
 TEST_F(StoreTest, WhereNoFileCanBeTheyGoToTemporaryFiles) {
-  const std::string blocked = folder_ / "file" / "results.db";
+  const std::string blocked = folder_ / "file/results.db";
   std::ofstream(folder_ / "file") << "in the way";
   const std::string trouble = keep(some_results(), blocked);
   EXPECT_THAT(trouble, HasSubstr("until they can be kept"));
