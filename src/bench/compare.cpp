@@ -54,10 +54,6 @@ double median_of_ordered(std::span<const double> x) {
   return n % 2 == 1 ? x[n / 2] : x[n / 2 - 1] / 2 + x[n / 2] / 2;
 }
 
-double mean_of(std::span<const double> x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
 double normal_tail(double z) { return 0.5 * std::erfc(z / std::sqrt(2.0)); }
 
 // P(T > t) of Student's t: the finite sums in the angle atan(t / sqrt(freedom)).
@@ -103,25 +99,23 @@ Interval ends(std::vector<double> values, double tail, double least) {
 }
 
 Interval ratio_interval(const std::vector<double>& a, const std::vector<double>& b,
-                        const Statistic& statistic, const Bootstrap& how, bool widen) {
+                        const Bootstrap& how) {
   check(how);
   require_no_negative(a);
   require_no_negative(b);
   if (std::lexicographical_compare(b.begin(), b.end(), a.begin(), a.end())) {
-    const Interval inverse = ratio_interval(b, a, statistic, how, widen);
+    const Interval inverse = ratio_interval(b, a, how);
     return {1 / inverse.high, 1 / inverse.low};
   }
-  const size_t fewer = std::min(a.size(), b.size());
-  if (fewer == 1) return {0, kInfinity};
+  if (std::min(a.size(), b.size()) == 1) return {0, kInfinity};
   Resampler below(a, how.seed, 0);
   Resampler above(b, how.seed, 1);
   std::vector<double> ratios(how.resamples);
   for (size_t i = 0; i < ratios.size(); ++i) {
-    const double bottom = statistic(below.draw(i));
-    ratios[i] = statistic(above.draw(i)) / bottom;
+    const double bottom = median_of_ordered(below.draw(i));
+    ratios[i] = median_of_ordered(above.draw(i)) / bottom;
   }
-  const double tail = (1 - how.level) / 2;
-  return ends(std::move(ratios), widen ? widened(tail, a.size() + b.size() - 2, fewer) : tail, 0);
+  return ends(std::move(ratios), (1 - how.level) / 2, 0);
 }
 
 // Twice the mean rank of each sample of both, so that ties keep it whole; a's first.
@@ -189,8 +183,6 @@ double median_with_misses(std::span<const double> samples) {
   return median_of_ordered(sorted(samples));
 }
 
-double mean_with_misses(std::span<const double> samples) { return mean_of(sorted(samples)); }
-
 Resampler::Resampler(std::span<const double> samples, uint64_t seed, uint64_t stream)
     : key_(combine(combine(0, seed), stream)),
       ordered_(sorted(samples)),
@@ -218,14 +210,9 @@ Interval bootstrap_interval(std::span<const double> samples, const Statistic& st
   return ends(std::move(values), widened((1 - how.level) / 2, n - 1, n), -kInfinity);
 }
 
-Interval bootstrap_ratio_interval(std::span<const double> a, std::span<const double> b,
-                                  const Statistic& statistic, const Bootstrap& how) {
-  return ratio_interval(sorted(a), sorted(b), statistic, how, true);
-}
-
 Interval median_ratio_interval(std::span<const double> a, std::span<const double> b,
                                const Bootstrap& how) {
-  return ratio_interval(sorted(a), sorted(b), median_of_ordered, how, false);
+  return ratio_interval(sorted(a), sorted(b), how);
 }
 
 MannWhitney mann_whitney(std::span<const double> a, std::span<const double> b, PMethod method) {

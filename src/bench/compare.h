@@ -19,9 +19,8 @@ struct Interval {
 // Of samples in ascending order.
 using Statistic = std::function<double(std::span<const double>)>;
 
-// As median() and mean(), with infinities: the median is infinite when a middle sample is.
+// As median(), with infinities: it is infinite when a middle sample is.
 double median_with_misses(std::span<const double> samples);
-double mean_with_misses(std::span<const double> samples);
 
 struct Bootstrap {
   double level = 0.95;
@@ -48,15 +47,11 @@ class Resampler {
 Interval bootstrap_interval(std::span<const double> samples, const Statistic& statistic,
                             const Bootstrap& how = {});
 
-// Of statistic(b) / statistic(a), for samples that are not negative. Swapping a and b gives the
+// Of the median of b over that of a, for samples that are not negative. Swapping a and b gives the
 // inverse interval. Resamples whose ratio is NaN (a miss over a miss, 0 over 0) may be anything:
 // they count as 0 at the low end and as infinity at the high end. One sample bounds nothing: 0 to
-// infinity.
-Interval bootstrap_ratio_interval(std::span<const double> a, std::span<const double> b,
-                                  const Statistic& statistic, const Bootstrap& how = {});
-
-// The same for medians, with plain percentiles: these cover in 95 to 98 % of cases for 5 to 30
-// samples a side, in 90 % for 3.
+// infinity. Plain percentiles: they cover in 95 to 98 % of cases for 5 to 30 samples a side, in 90
+// % for 3.
 Interval median_ratio_interval(std::span<const double> a, std::span<const double> b,
                                const Bootstrap& how = {});
 

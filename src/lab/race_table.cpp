@@ -65,7 +65,7 @@ Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double
   row.set(name, median_of(s, [&](const TrialResult& r) { return figure(o, r); }));
   if (!mine.empty()) {
     const bench::Interval i = bench::bootstrap_interval(mine, bench::median_with_misses);
-    row.set("low", i.low).set("high", i.high).keep_samples(name, mine);
+    row.set("low", std::max(0.0, i.low)).set("high", i.high).keep_samples(name, mine);
   }
   if (&s != &base && !mine.empty() && !theirs.empty()) {
     const bench::Verdict v = bench::compare(theirs, mine);

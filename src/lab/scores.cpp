@@ -59,47 +59,7 @@ Race race_of(std::span<const Outcome> outcomes) {
   return race;
 }
 
-bench::Interval time_interval(const std::vector<double>& runs, const bench::Bootstrap& how) {
-  if (runs.empty()) return {0, kInfinity};
-  const bench::Interval interval = bench::bootstrap_interval(runs, bench::median_with_misses, how);
-  return {std::max(0.0, interval.low), interval.high};
-}
-
 }  // namespace
-
-std::vector<TimeToTarget> times_to_target(std::span<const Outcome> outcomes,
-                                          std::string_view baseline, const bench::Bootstrap& how) {
-  const Race race = race_of(outcomes);
-  const auto base =
-      static_cast<size_t>(std::find(race.contenders.begin(), race.contenders.end(), baseline) -
-                          race.contenders.begin());
-  if (!baseline.empty() && base == race.contenders.size()) {
-    refuse(fmt::format("baseline is '{}', expected one of: {}", baseline,
-                       fmt::join(race.contenders, ", ")));
-  }
-  std::vector<TimeToTarget> table;
-  for (size_t w = 0; w < race.workloads.size(); ++w) {
-    for (size_t c = 0; c < race.contenders.size(); ++c) {
-      const std::vector<double>& runs = race.times[w][c];
-      TimeToTarget row{
-          .contender = race.contenders[c],
-          .workload = race.workloads[w],
-          .runs = runs.size(),
-          .missed = static_cast<size_t>(std::count(runs.begin(), runs.end(), kInfinity)),
-          .median_s = race.median(w, c),
-          .interval_s = time_interval(runs, how),
-          .ratio = std::nan(""),
-          .ratio_interval = {0, kInfinity}};
-      if (!baseline.empty() && !runs.empty() && !race.times[w][base].empty()) {
-        row.ratio = row.median_s / race.median(w, base);
-        row.ratio_interval = bench::median_ratio_interval(race.times[w][base], runs, how);
-        if (c == base && std::isfinite(row.median_s)) row.ratio_interval = {1, 1};
-      }
-      table.push_back(std::move(row));
-    }
-  }
-  return table;
-}
 
 double Profile::share_within(double tau) const {
   double share = 0;

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/compare.h"
@@ -20,25 +19,6 @@ struct Outcome {
   uint64_t seed = 0;
   double time_to_target_s = 0;  // infinity: missed, diverged, out of memory or out of time
 };
-
-struct TimeToTarget {
-  std::string contender;
-  std::string workload;
-  size_t runs = 0;
-  size_t missed = 0;
-  double median_s = 0;  // over seeds; infinite without runs
-  bench::Interval interval_s;
-  double ratio = 0;  // to the baseline's median; NaN when both are infinite or either has no runs
-  bench::Interval ratio_interval;
-};
-
-// Workload by workload, contenders within, both in the order they first came; also where a
-// contender has no runs. An empty baseline is none. Throws when two outcomes have the same
-// contender, workload and seed, when a time is not above 0, or when the baseline is not among the
-// contenders.
-std::vector<TimeToTarget> times_to_target(std::span<const Outcome> outcomes,
-                                          std::string_view baseline,
-                                          const bench::Bootstrap& how = {});
 
 // The share of workloads on which a contender's median time is at most tau times the best median of
 // all contenders (Dolan and More). Workloads that nobody solves count against everybody.
@@ -55,6 +35,7 @@ struct Profile {
   double share_within(double tau) const;
 };
 
+// Throws when two outcomes have the same contender, workload and seed, or a time is not above 0.
 std::vector<Profile> performance_profiles(std::span<const Outcome> outcomes, double tau_max = 4);
 
 // For each contender's values, of which low ones are better and NaN is as bad as infinity: the

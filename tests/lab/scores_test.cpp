@@ -23,9 +23,9 @@ void add(std::vector<Outcome>& race, const std::string& contender, const std::st
   for (const double time : times) race.push_back({contender, workload, race.size(), time});
 }
 
-std::string error_of(const std::vector<Outcome>& race, const std::string& baseline) {
+std::string error_of(const std::vector<Outcome>& race) {
   try {
-    times_to_target(race, baseline);
+    performance_profiles(race);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     return error.what();
@@ -33,79 +33,17 @@ std::string error_of(const std::vector<Outcome>& race, const std::string& baseli
   return "no error";
 }
 
-TEST(TimesToTarget, AreMediansOverSeedsWithTheirRatios) {
-  std::vector<Outcome> race;
-  add(race, "adamw", "gpt2", {10, 12, 11, 14, 13});
-  add(race, "lion", "gpt2", {6, 5, 7, 8, 6.5});
-  const auto table = times_to_target(race, "adamw");
-  ASSERT_EQ(table.size(), 2U);
-  EXPECT_EQ(table[0].contender, "adamw");
-  EXPECT_EQ(table[0].runs, 5U);
-  EXPECT_EQ(table[0].median_s, 12);
-  EXPECT_EQ(table[0].interval_s.low, 10);
-  EXPECT_EQ(table[0].interval_s.high, 14);
-  EXPECT_EQ(table[0].ratio, 1);
-  EXPECT_EQ(table[0].ratio_interval.low, 1);
-  EXPECT_EQ(table[0].ratio_interval.high, 1);
-  EXPECT_EQ(table[1].workload, "gpt2");
-  EXPECT_EQ(table[1].median_s, 6.5);
-  EXPECT_DOUBLE_EQ(table[1].ratio, 6.5 / 12);
-  EXPECT_GE(table[1].ratio_interval.low, 5.0 / 14);
-  EXPECT_LE(table[1].ratio_interval.high, 8.0 / 10);
-}
-
-TEST(TimesToTarget, CountMissesAsInfinite) {
-  std::vector<Outcome> race;
-  add(race, "adamw", "gpt2", {10, 12, 11});
-  add(race, "sgd", "gpt2", {9, kInf, kInf});
-  add(race, "muon", "gpt2", {kInf, 5, 6});
-  const auto table = times_to_target(race, "adamw");
-  EXPECT_EQ(table[1].missed, 2U);
-  EXPECT_EQ(table[1].median_s, kInf);
-  EXPECT_EQ(table[1].ratio, kInf);
-  EXPECT_EQ(table[1].ratio_interval.high, kInf);
-  EXPECT_EQ(table[2].missed, 1U);
-  EXPECT_EQ(table[2].median_s, 6);
-  EXPECT_EQ(table[2].interval_s.high, kInf);
-  EXPECT_TRUE(std::isnan(times_to_target(race, "sgd")[1].ratio));  // a miss over a miss
-}
-
-TEST(TimesToTarget, KeepContendersWithoutRuns) {
-  std::vector<Outcome> race;
-  add(race, "adamw", "small", {1, 2});
-  add(race, "lion", "large", {3});
-  const auto table = times_to_target(race, "adamw");
-  ASSERT_EQ(table.size(), 4U);
-  EXPECT_EQ(table[1].contender, "lion");
-  EXPECT_EQ(table[1].workload, "small");
-  EXPECT_EQ(table[1].runs, 0U);
-  EXPECT_EQ(table[1].median_s, kInf);
-  EXPECT_TRUE(std::isnan(table[1].ratio));
-  EXPECT_EQ(table[3].median_s, 3);
-  EXPECT_EQ(table[3].interval_s.low, 0);  // one run says nothing of the spread
-  EXPECT_EQ(table[3].interval_s.high, kInf);
-  EXPECT_TRUE(std::isnan(table[3].ratio));
-}
-
-TEST(TimesToTarget, NeedNoBaseline) {
+TEST(PerformanceProfiles, RefuseWhatIsNoRace) {
   std::vector<Outcome> race;
   add(race, "adamw", "gpt2", {1, 2});
-  EXPECT_TRUE(std::isnan(times_to_target(race, "")[0].ratio));
-  EXPECT_TRUE(times_to_target({}, "").empty());
-}
-
-TEST(TimesToTarget, RefuseWhatIsNoRace) {
-  std::vector<Outcome> race;
-  add(race, "adamw", "gpt2", {1, 2});
-  EXPECT_EQ(error_of(race, "lion"), "baseline is 'lion', expected one of: adamw");
   race.push_back(race.front());
-  EXPECT_EQ(error_of(race, ""),
+  EXPECT_EQ(error_of(race),
             "adamw on gpt2 with seed 0 came twice, expected one outcome for each seed");
   race.back() = {"adamw", "gpt2", 9, kNan};
-  EXPECT_EQ(error_of(race, ""),
+  EXPECT_EQ(error_of(race),
             "time of adamw on gpt2 with seed 9 is nan s, expected one above 0, or infinity");
   race.back().time_to_target_s = 0;
-  EXPECT_NE(error_of(race, ""), "no error");
+  EXPECT_NE(error_of(race), "no error");
 }
 
 std::vector<Outcome> three_workloads() {
