@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "lab/trial_pool.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <optional>
 
 #include "gallop/error.h"
+#include "lab/child_process.h"
 
 namespace gallop::lab {
 namespace {
@@ -44,95 +38,16 @@ std::vector<int> share_of(const std::vector<int>& cpus, int job, int jobs) {
           cpus.begin() + static_cast<std::ptrdiff_t>(n * (at + 1) / count)};
 }
 
-class Child {
- public:
-  Child(const std::vector<std::string>& program, const std::vector<int>& cpus) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw Error(ErrorCode::io, fmt::format("no socket for a trial: {}", std::strerror(errno)));
-    }
-    std::vector<char*> argv;
-    argv.reserve(program.size() + 1);
-    for (const std::string& word : program) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int cpu : cpus) CPU_SET(cpu, &set);
-    pid_ = fork();
-    if (pid_ == 0) {
-      if (!cpus.empty()) sched_setaffinity(0, sizeof set, &set);
-      dup2(ends[1], STDIN_FILENO);
-      dup2(ends[1], STDOUT_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(ends[1]);
-    socket_ = ends[0];
-    if (pid_ < 0) {
-      close(socket_);
-      throw Error(ErrorCode::io, fmt::format("no process for a trial: {}", std::strerror(errno)));
-    }
-  }
-  ~Child() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    if (socket_ >= 0) close(socket_);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  int socket() const { return socket_; }
-
-  void send(const std::string& text) const {
-    size_t sent = 0;
-    while (sent < text.size()) {
-      const ssize_t n = ::send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) break;  // it has ended: receive() will know
-      sent += static_cast<size_t>(n);
-    }
-    shutdown(socket_, SHUT_WR);
-  }
-
-  // What has come, line by line; false when no more will.
-  template <class Line>
-  bool receive(Line line) {
-    char buffer[65536];
-    const ssize_t n = recv(socket_, buffer, sizeof buffer, 0);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (n <= 0) return false;
-    unread_.append(buffer, static_cast<size_t>(n));
-    size_t begin = 0;
-    for (size_t end; (end = unread_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      line(unread_.substr(begin, end - begin));
-    }
-    unread_.erase(0, begin);
-    return true;
-  }
-
-  // How it ended, in words.
-  std::string wait() {
-    int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = -1;
-    if (WIFSIGNALED(status)) {
-      return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    }
-    return fmt::format("exit code {}", WEXITSTATUS(status));
-  }
-
- private:
-  pid_t pid_ = -1;
-  int socket_ = -1;
-  std::string unread_;
-};
-
 struct Job {
+  Job() = default;
+  ~Job() {
+    if (child) child->kill();  // stopped: nobody wants its result
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
   size_t trial = 0;
-  std::unique_ptr<Child> child;
+  std::unique_ptr<ChildProcess> child;
   std::optional<TrialResult> result;
 };
 
@@ -199,10 +114,11 @@ void run_trials(std::span<const TrialSpec> trials, const TrialPoolOptions& optio
         const std::vector<int> own =
             share_of(cpus, static_cast<int>(i), static_cast<int>(jobs.size()));
         job.trial = next++;
-        job.child = std::make_unique<Child>(program, own);
+        job.child = std::make_unique<ChildProcess>(program, own);
         events.begin(job.trial);
         job.child->send(
             dump(to_json(placed(trials[job.trial], options, static_cast<int>(i), own))) + '\n');
+        job.child->end_input();
       }
       if (!job.child) continue;
       open.push_back({job.child->socket(), POLLIN, 0});
@@ -214,8 +130,9 @@ void run_trials(std::span<const TrialSpec> trials, const TrialPoolOptions& optio
     for (size_t i = 0; i < open.size(); ++i) {
       if (open[i].revents == 0) continue;
       Job& job = *whose[i];
-      const auto line = [&](const std::string& text) { take(text, job, events); };
-      if (!job.child->receive(line)) finish(job, events);
+      const bool more = job.child->receive();
+      while (const auto line = job.child->line()) take(*line, job, events);
+      if (!more) finish(job, events);
     }
     events.wait();
   }
