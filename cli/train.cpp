@@ -64,6 +64,7 @@ std::string use(TrainOptions& s, gpt::Trainer& trainer, const data::Corpus& corp
     if (!s.dump_file.empty()) {
       data::LoaderOptions l{trainer.options().batch, trainer.options().time};
       l.seed = s.run.data_seed;
+      l.min_length = s.run.min_length;
       l.ahead = 0;
       gpt::dump_hugging_face(s.dump_file, model, data::Loader(corpus, l).next());
     }
@@ -185,7 +186,8 @@ int train_with(TrainOptions& s) {
   line.reset();
   if (result.end != gpt::RunResult::End::finished) return explain(s, result);
   const std::string text = use(s, trainer, *corpus);
-  show(s, train_row(trainer, *corpus, s.model, s.data, result), text, traced.notes());
+  show(s, train_row(trainer, *corpus, s.model, s.data, s.run.min_length, result), text,
+       traced.notes());
   return 0;
 }
 

@@ -111,6 +111,11 @@ CLI::Option* TrainOptions::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--context", trainer.time, "Tokens in a sequence; default: the model's context")
       ->check(at_least(1));
+  app.add_option("--min-length", run.min_length,
+                 "Sequences of so many tokens up to the context, the rest padding that the loss "
+                 "leaves out; default: all of the context")
+      ->type_name("N")
+      ->check(at_least(0));
   app.add_option("--accumulation", trainer.accumulation, "Batches in a step")
       ->check(at_least(1))
       ->capture_default_str();

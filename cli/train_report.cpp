@@ -154,7 +154,10 @@ void TrainLog::step(const gpt::StepReport& r, std::optional<double> grad_norm) {
     line["skipped_steps"] = r.scale->skipped;
   }
   line["tokens_per_s"] = std::round(r.tokens_per_s);
-  if (r.evaluated) line["validation_loss"] = *r.validation;
+  if (r.evaluated) {
+    line["validation_loss"] = *r.validation;
+    line["accuracy"] = *r.accuracy;
+  }
   const std::string text = line.dump() + '\n';
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {
@@ -164,7 +167,7 @@ void TrainLog::step(const gpt::StepReport& r, std::optional<double> grad_norm) {
 }
 
 lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std::string& model,
-                   const std::string& data, const gpt::RunResult& r) {
+                   const std::string& data, int64_t min_length, const gpt::RunResult& r) {
   const gpt::TrainerOptions& o = trainer.options();
   const gpt::Progress& p = r.progress;
   lab::Row row;
@@ -176,6 +179,7 @@ lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std:
   row.set("precision", gpt::to_string(o.compute));
   row.set("device", to_string(o.device));
   row.set("data", data).set("batch", o.batch).set("context", o.time);
+  if (min_length > 0) row.set("min_length", min_length);
   row.set("steps", p.step).end_config();
   row.set("tokens", r.tokens);
   if (p.step > 0) {
@@ -186,10 +190,12 @@ lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std:
     const double loss = *p.validation;
     row.set("validation_loss", loss);
     row.set("perplexity", std::exp(loss));
+    if (p.accuracy) row.set("accuracy", *p.accuracy);
     if (corpus.bytes()) row.set("bits_per_byte", loss / std::numbers::ln2);
     if (const auto* known = dynamic_cast<const data::SyntheticCorpus*>(&corpus)) {
-      row.set("lowest_loss", known->lowest_loss(o.time));
-      row.set("above_lowest", loss - known->lowest_loss(o.time));
+      const double lowest = known->lowest_loss(o.time, min_length);
+      row.set("lowest_loss", lowest);
+      row.set("above_lowest", loss - lowest);
     }
   }
   if (const auto scale = trainer.loss_scale()) {

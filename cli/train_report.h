@@ -49,7 +49,7 @@ class TrainLog {
 
 // One row, for csv and json.
 lab::Row train_row(gpt::Trainer& trainer, const data::Corpus& corpus, const std::string& model,
-                   const std::string& data, const gpt::RunResult& result);
+                   const std::string& data, int64_t min_length, const gpt::RunResult& result);
 // The same for people: a line for each field.
 lab::Table upright(const lab::Row& row);
 

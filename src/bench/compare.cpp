@@ -75,13 +75,8 @@ double student_tail(double t, size_t freedom) {
 // sees, which divides squares by n and not by n - 1.
 double widened(double tail, size_t freedom, size_t n) {
   if (freedom >= 1000) return tail;
-  double low = 0;
-  double high = 1e9;
-  for (int i = 0; i < 200 && low < high; ++i) {
-    const double middle = (low + high) / 2;
-    (student_tail(middle, freedom) > tail ? low : high) = middle;
-  }
-  return normal_tail(low * std::sqrt(static_cast<double>(n) / static_cast<double>(n - 1)));
+  return normal_tail(student_quantile(tail, freedom) *
+                     std::sqrt(static_cast<double>(n) / static_cast<double>(n - 1)));
 }
 
 // The k-th smallest and k-th largest, k being `tail` of them. NaN may be anything: `least` or
@@ -178,6 +173,16 @@ double normal_p(double u, double n, double m, double ties) {
 }
 
 }  // namespace
+
+double student_quantile(double tail, size_t freedom) {
+  double low = 0;
+  double high = 1e9;
+  for (int i = 0; i < 200 && low < high; ++i) {
+    const double middle = (low + high) / 2;
+    (student_tail(middle, freedom) > tail ? low : high) = middle;
+  }
+  return low;
+}
 
 double median_with_misses(std::span<const double> samples) {
   return median_of_ordered(sorted(samples));

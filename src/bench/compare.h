@@ -22,6 +22,9 @@ using Statistic = std::function<double(std::span<const double>)>;
 // As median(), with infinities: it is infinite when a middle sample is.
 double median_with_misses(std::span<const double> samples);
 
+// The t beyond which lies so much of Student's distribution; tail up to 0.5, freedom from 1.
+double student_quantile(double tail, size_t freedom);
+
 struct Bootstrap {
   double level = 0.95;
   size_t resamples = 9999;

@@ -2,6 +2,7 @@
 #include "bench/nvml.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,8 +32,22 @@ using DeviceMemoryInfo = int(Device device, DeviceMemory* memory);
 using DeviceByBus = int(const char* bus, Device* device);
 using DeviceClock = int(Device device, int clock, unsigned int* mhz);
 using DeviceReasons = int(Device device, unsigned long long* reasons);
+struct Utilisation {  // percent
+  unsigned int gpu;
+  unsigned int memory;
+};
+using DeviceUtilisation = int(Device device, Utilisation* now);
+struct Process {
+  unsigned int pid;
+  unsigned long long used_bytes;
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+using DeviceProcesses = int(Device device, unsigned int* count, Process* processes);
 constexpr int kSmClock = 1, kMemoryClock = 2;
 constexpr auto kEvery = std::chrono::milliseconds(50);
+// How far behind utilisation is: an H200 has a new value every 200 ms, of what was before it.
+constexpr auto kBehind = std::chrono::milliseconds(500);
 
 class Nvml {
  public:
@@ -114,11 +129,27 @@ std::string slowdown_text(uint64_t reasons) {
   return out;
 }
 
+std::optional<int64_t> used_bytes(const std::string& pci_bus_id) {
+  const Nvml nvml;
+  Device device = nullptr;
+  DeviceMemory memory{};
+  if (!nvml.started() ||
+      !nvml.call<DeviceByBus>("nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(), &device) ||
+      !nvml.call<DeviceMemoryInfo>("nvmlDeviceGetMemoryInfo", device, &memory)) {
+    return {};
+  }
+  return static_cast<int64_t>(memory.used);
+}
+
 struct GpuWatch::Impl {
   Nvml nvml;
   Device device = nullptr;
   Seen seen;
   uint64_t reasons = 0;
+  bool load = false;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  double busy_sum = 0;
+  int busy_count = 0;
   std::mutex mutex;
   std::condition_variable ended;
   bool end = false;
@@ -135,6 +166,28 @@ struct GpuWatch::Impl {
       reasons |= now;
     }
     ++seen.samples;
+    if (load) look_at_load();
+  }
+  void look_at_load() {
+    Utilisation busy{};
+    if (std::chrono::steady_clock::now() - begin >= kBehind &&
+        nvml.call<DeviceUtilisation>("nvmlDeviceGetUtilizationRates", device, &busy)) {
+      busy_sum += busy.gpu;
+      ++busy_count;
+    }
+    std::array<Process, 256> all{};
+    unsigned int count = all.size();
+    if (!nvml.call<DeviceProcesses>("nvmlDeviceGetComputeRunningProcesses_v3", device, &count,
+                                    all.data())) {
+      return;
+    }
+    const auto mine = static_cast<unsigned int>(getpid());
+    for (unsigned int i = 0; i < count; ++i) {
+      constexpr unsigned long long kUnknown = ~0ULL;
+      if (all[i].pid != mine || all[i].used_bytes == kUnknown) continue;
+      seen.process_bytes =
+          std::max(seen.process_bytes.value_or(0), static_cast<int64_t>(all[i].used_bytes));
+    }
   }
   void watch() {
     std::unique_lock lock(mutex);
@@ -143,8 +196,9 @@ struct GpuWatch::Impl {
   }
 };
 
-GpuWatch::GpuWatch(const std::string& pci_bus_id) : impl_(new Impl) {
+GpuWatch::GpuWatch(const std::string& pci_bus_id, bool load) : impl_(new Impl) {
   Impl& m = *impl_;
+  m.load = load;
   if (!m.nvml.started() || !m.nvml.call<DeviceByBus>("nvmlDeviceGetHandleByPciBusId_v2",
                                                      pci_bus_id.c_str(), &m.device)) {
     return;
@@ -163,6 +217,7 @@ GpuWatch::Seen GpuWatch::end() {
   m.ended.notify_all();
   if (m.thread.joinable()) m.thread.join();
   m.seen.slowdown = slowdown_text(m.reasons);
+  if (m.busy_count > 0) m.seen.busy_percent = m.busy_sum / m.busy_count;
   return m.seen;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,16 +23,26 @@ std::vector<Gpu> find_gpus();
 // idleness and settings hold it back.
 std::string slowdown_text(uint64_t reasons);
 
-// Watches a GPU's clocks from a thread of its own, from construction until end().
+// Taken of a GPU's memory, by all processes; nothing without NVML.
+std::optional<int64_t> used_bytes(const std::string& pci_bus_id);
+
+// Watches a GPU's clocks, and if asked how busy it is, from a thread of its own, from construction
+// until end().
 class GpuWatch {
  public:
-  explicit GpuWatch(const std::string& pci_bus_id);  // as CUDA names the device
+  // As CUDA names the device.
+  explicit GpuWatch(const std::string& pci_bus_id, bool load = false);
   ~GpuWatch();
 
   struct Seen {
     int samples = 0;  // 0: there is no NVML, and nothing is known
     unsigned least_sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0;
     std::string slowdown;  // empty: none
+    // With load: the mean percent of time in which a kernel ran, from half a second after the
+    // beginning on, and the most bytes that this process has; nothing where the driver does not
+    // tell, as in some containers.
+    std::optional<double> busy_percent;
+    std::optional<int64_t> process_bytes;
   };
   Seen end();
 

@@ -15,7 +15,10 @@ namespace gallop::data {
 namespace {
 
 constexpr int kMostAhead = 64;
-constexpr Bits64 kWindows = 2;  // apart from what else is drawn with the same seed: synthetic.cpp
+// Apart from what else is drawn with the same seed: synthetic.cpp.
+constexpr Bits64 kWindows = 2, kLengths = 3;
+constexpr Bits64 kValidationSeed = 1;
+constexpr int32_t kPadding = 0, kNotCounted = -1;
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
@@ -26,13 +29,19 @@ double seconds_since(Clock::time_point begin) {
   throw Error(ErrorCode::invalid_argument, what);
 }
 
-void check_shape(const Corpus& corpus, Split split, int64_t rows, int64_t context) {
+void check_shape(const Corpus& corpus, Split split, int64_t rows, int64_t context,
+                 int64_t min_length) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (rows < 1) invalid(fmt::format("{} rows in a batch, expected at least 1", rows));
   if (context < 1) invalid(fmt::format("context {}, expected at least 1", context));
   if (context > kMost / rows) {
     invalid(fmt::format("a batch of {} rows with context {}, expected at most {} tokens", rows,
                         context, kMost));
+  }
+  if (min_length < 0 || min_length > context) {
+    invalid(fmt::format(
+        "a smallest length of {} tokens, expected 1 to the context of {}, or 0: no padding",
+        min_length, context));
   }
   const int64_t tokens = corpus.tokens(split);
   if (tokens <= context) {
@@ -43,12 +52,34 @@ void check_shape(const Corpus& corpus, Split split, int64_t rows, int64_t contex
   }
 }
 
+// Of a batch's rows.
+class Lengths {
+ public:
+  Lengths(int64_t least, int64_t context, uint64_t seed, int64_t batch)
+      : least_(least > 0 ? least : context),
+        context_(context),
+        key_(combine(combine(seed, kLengths), static_cast<Bits64>(batch))) {}
+  int64_t of(int64_t row) const {
+    const int64_t choices = context_ - least_ + 1;
+    const Bits64 drawn = combine(key_, static_cast<Bits64>(row));
+    return least_ + static_cast<int64_t>(drawn % static_cast<Bits64>(choices));
+  }
+
+ private:
+  int64_t least_, context_;
+  Bits64 key_;
+};
+
 // `window` is room for context + 1 tokens.
-void read_row(const Corpus& corpus, Split split, int64_t first, std::span<int32_t> window,
-              Batch& batch) {
-  corpus.read(split, first, window);
-  batch.inputs.insert(batch.inputs.end(), window.begin(), window.end() - 1);
-  batch.targets.insert(batch.targets.end(), window.begin() + 1, window.end());
+void read_row(const Corpus& corpus, Split split, int64_t first, int64_t length,
+              std::span<int32_t> window, Batch& batch) {
+  const auto read = window.first(static_cast<std::size_t>(length) + 1);
+  const std::size_t padding = window.size() - read.size();
+  corpus.read(split, first, read);
+  batch.inputs.insert(batch.inputs.end(), read.begin(), read.end() - 1);
+  batch.inputs.insert(batch.inputs.end(), padding, kPadding);
+  batch.targets.insert(batch.targets.end(), read.begin() + 1, read.end());
+  batch.targets.insert(batch.targets.end(), padding, kNotCounted);
 }
 
 }  // namespace
@@ -82,7 +113,7 @@ void index_by_token(Batch& batch, int vocabulary) {
 
 Loader::Loader(const Corpus& corpus, const LoaderOptions& options)
     : corpus_(corpus), options_(options) {
-  check_shape(corpus, Split::train, options.rows, options.context);
+  check_shape(corpus, Split::train, options.rows, options.context, options.min_length);
   if (options.first_batch < 0) {
     invalid(fmt::format("first batch {}, expected at least 0", options.first_batch));
   }
@@ -107,12 +138,13 @@ Loader::~Loader() {
 void Loader::fill(Batch& batch, int64_t index) {
   const Bits64 key = combine(combine(options_.seed, kWindows), static_cast<Bits64>(index));
   const auto windows = static_cast<Bits64>(corpus_.tokens(Split::train) - options_.context);
+  const Lengths lengths(options_.min_length, options_.context, options_.seed, index);
   batch.index = index;
   batch.inputs.clear();
   batch.targets.clear();
   for (int64_t row = 0; row < options_.rows && !stop_; ++row) {
     const Bits64 first = combine(key, static_cast<Bits64>(row)) % windows;
-    read_row(corpus_, Split::train, static_cast<int64_t>(first), window_, batch);
+    read_row(corpus_, Split::train, static_cast<int64_t>(first), lengths.of(row), window_, batch);
   }
   index_by_token(batch, corpus_.vocabulary());
 }
@@ -172,8 +204,8 @@ double Loader::work_s() const {
 }
 
 std::vector<Batch> validation_batches(const Corpus& corpus, int64_t rows, int64_t context,
-                                      int64_t count) {
-  check_shape(corpus, Split::validation, rows, context);
+                                      int64_t count, int64_t min_length) {
+  check_shape(corpus, Split::validation, rows, context, min_length);
   if (count < 1) invalid(fmt::format("{} batches to validate with, expected at least 1", count));
   const int64_t tokens = corpus.tokens(Split::validation);
   const int64_t apart = (tokens - 1) / context;  // windows that do not overlap
@@ -187,9 +219,10 @@ std::vector<Batch> validation_batches(const Corpus& corpus, int64_t rows, int64_
   std::vector<Batch> all(static_cast<std::size_t>(batches));
   for (int64_t b = 0; b < batches; ++b) {
     Batch& batch = all[static_cast<std::size_t>(b)];
+    const Lengths lengths(min_length, context, kValidationSeed, b);
     batch.index = b;
     for (int64_t row = 0; row < rows; ++row) {
-      read_row(corpus, Split::validation, begin(b * rows + row), window, batch);
+      read_row(corpus, Split::validation, begin(b * rows + row), lengths.of(row), window, batch);
     }
     index_by_token(batch, corpus.vocabulary());
   }

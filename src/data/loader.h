@@ -15,8 +15,9 @@
 namespace gallop::data {
 
 struct Batch {
-  int64_t index = 0;                     // which batch of the run
-  std::vector<int32_t> inputs, targets;  // (rows, context); targets are inputs shifted by one
+  int64_t index = 0;  // which batch of the run
+  // (rows, context); targets are inputs shifted by one, or below 0 where they do not count.
+  std::vector<int32_t> inputs, targets;
 
   // Positions 0..rows*context-1 of inputs by token, for a gradient of the embedding that is added
   // up in one order: those of the k-th distinct token are order[starts[k]] to order[starts[k + 1] -
@@ -34,9 +35,13 @@ struct LoaderOptions {
   uint64_t seed = 1;
   int64_t first_batch = 0;  // where a resumed run goes on
   int ahead = 2;            // batches made before they are asked for; 0: no thread
+  // Sequences have so many tokens up to the context, any number equally often; the rest of a row is
+  // padding: token 0, target -1. 0: all have the context's.
+  int64_t min_length = 0;
 };
 
-// Windows begin anywhere in the train split, by a function of seed, batch and row alone.
+// Windows begin anywhere in the train split and are as long as they are by a function of seed,
+// batch and row alone.
 class Loader {
  public:
   Loader(const Corpus& corpus, const LoaderOptions& options);
@@ -68,8 +73,8 @@ class Loader {
 
 // Windows of the validation split, the same at every evaluation: all `context` apart, or every so
 // many of them where `count` batches need fewer. As many batches as there are windows for, at most
-// `count`; where not even one could be filled, windows overlap.
+// `count`; where not even one could be filled, windows overlap. min_length as in LoaderOptions.
 std::vector<Batch> validation_batches(const Corpus& corpus, int64_t rows, int64_t context,
-                                      int64_t count);
+                                      int64_t count, int64_t min_length = 0);
 
 }  // namespace gallop::data

@@ -176,10 +176,11 @@ std::optional<double> SyntheticCorpus::entropy_rate() const {
   return all / static_cast<double>(options_.tokens);
 }
 
-double SyntheticCorpus::lowest_loss(int64_t context) const {
+double SyntheticCorpus::lowest_loss(int64_t context, int64_t min_length) const {
   constexpr double kEach = 1.0 / kPiece;  // how often a target is the first of a piece, the second
   const double seldom = kEach * (chain_.unigram_entropy() + chain_.bigram_entropy());
-  const double first = 1 / static_cast<double>(context);
+  const int64_t least = min_length > 0 ? min_length : context;
+  const double first = 2 / static_cast<double>(least + context);  // one in the mean length
   return seldom + (1 - 2 * kEach) * (first * chain_.bigram_entropy() + (1 - first) * chain_.rate());
 }
 

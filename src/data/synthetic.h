@@ -43,7 +43,8 @@ class SyntheticCorpus final : public Corpus {
   std::optional<double> entropy_rate() const override;
   // The lowest loss in windows that begin anywhere: `context` targets, of which the first follows
   // from one token only. To one that is not told where pieces begin they cost a little more.
-  double lowest_loss(int64_t context) const;
+  // min_length as of the loader.
+  double lowest_loss(int64_t context, int64_t min_length = 0) const;
   double unigram_entropy() const { return chain_.unigram_entropy(); }
   const Chain& chain() const { return chain_; }
 

@@ -80,9 +80,8 @@ class Reader {
     c.progress.batches = number<int64_t>("batches");
     c.progress.loss = number<double>("loss");
     c.progress.smoothed = {number<double>("smoothed"), number<double>("smoothed_weight")};
-    if (file_.metadata().contains("validation")) {
-      c.progress.validation = number<double>("validation");
-    }
+    c.progress.validation = known("validation");
+    c.progress.accuracy = known("accuracy");
     c.algorithms = meta("algorithms");
     if (c.progress.step < 0 || c.progress.batches < 0) {
       refuse(fmt::format("step {} and batch {}, expected 0 or more", c.progress.step,
@@ -155,13 +154,19 @@ class Reader {
     refuse(fmt::format("metadata '{}' is '{}', expected a number", key, text));
   }
 
+  std::optional<double> known(const std::string& key) const {
+    if (!file_.metadata().contains(key)) return {};
+    return number<double>(key);
+  }
+
   const std::string& path_;
   io::SafetensorsFile file_;
 };
 
 }  // namespace
 
-Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data_seed) {
+Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data_seed,
+                     int64_t min_length) {
   const TrainerOptions& o = trainer.options();
   const Config& c = o.config;
   Settings all;
@@ -183,7 +188,8 @@ Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data
   add("data", corpus.fingerprint());
   add("data_seed", data_seed);
   add("batch", o.batch);
-  add("context", o.time);
+  add("context",
+      min_length > 0 ? fmt::format("{} to {}", min_length, o.time) : fmt::format("{}", o.time));
   add("accumulation", o.accumulation);
   add("seed", o.seed);
   add("precision", to_string(o.compute));
@@ -223,6 +229,7 @@ void save_checkpoint(const std::string& path, Trainer& trainer, const Checkpoint
       {"optimizer_file", name},
       {"algorithms", trainer.algorithms()}};
   if (p.validation) metadata["validation"] = fmt::format("{}", *p.validation);
+  if (p.accuracy) metadata["accuracy"] = fmt::format("{}", *p.accuracy);
   if (const auto scale = trainer.loss_scale()) {
     metadata["loss_scale"] = fmt::format("{}", scale->scale);
     metadata["good_steps"] = fmt::format("{}", scale->good_steps);

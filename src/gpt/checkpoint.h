@@ -30,16 +30,17 @@ struct Smoothed {
 
 // How far a run has come.
 struct Progress {
-  int64_t step = 0;     // updates
-  int64_t batches = 0;  // taken from the loader
-  double loss = 0;      // of the last step
-  Smoothed smoothed;    // losses
-  std::optional<double> validation;
+  int64_t step = 0;                            // updates
+  int64_t batches = 0;                         // taken from the loader
+  double loss = 0;                             // of the last step
+  Smoothed smoothed;                           // losses
+  std::optional<double> validation, accuracy;  // the last ones
 };
 
 // What decides a run's course, by name: a resumed one must have the same.
 using Settings = std::vector<std::pair<std::string, std::string>>;
-Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data_seed);
+Settings settings_of(Trainer& trainer, const data::Corpus& corpus, uint64_t data_seed,
+                     int64_t min_length = 0);
 
 struct Checkpoint {
   Progress progress;

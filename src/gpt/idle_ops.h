@@ -43,7 +43,8 @@ class IdleOps : public Ops {
   void activation_backward(Tensor, Tensor, Tensor) override {}
   void cross_entropy(const Tokens&, int64_t, Tensor, int64_t, Tensor, bool,
                      const LossScale*) override {}
-  void mean_loss(const Tokens&, Tensor, Tensor) override {}
+  void find_hits(const Tokens&, int64_t, Tensor, int64_t, Tensor) override {}
+  void mean(const Tokens&, Tensor, Tensor) override {}
   void advance(LossScale*, const int64_t*) override {}
 };
 

@@ -103,8 +103,12 @@ void Model::allocate() {
   put(grads_, grad_bytes_);
   const size_t n = static_cast<size_t>(rows());
   batch_memory_ = reinterpret_cast<int32_t*>(get((5 * n + 3) * sizeof(int32_t)));
-  losses_ = {get(n * size_of(precision.vectors)), precision.vectors, rows(), 1};
-  loss_ = {get(size_of(precision.vectors)), precision.vectors, 1, 1};
+  for (Tensor* t : {&losses_, &hits_}) {
+    *t = {get(n * size_of(precision.vectors)), precision.vectors, rows(), 1};
+  }
+  for (Tensor* t : {&loss_, &accuracy_}) {
+    *t = {get(size_of(precision.vectors)), precision.vectors, 1, 1};
+  }
   if (options_.scaled) {
     loss_scale_ = reinterpret_cast<LossScale*>(get(sizeof(LossScale)));
     const LossScale begin;
@@ -269,5 +273,6 @@ const Tokens& Model::upload(const data::Batch& batch) {
 }
 
 double Model::loss() const { return read(loss_)[0]; }
+double Model::accuracy() const { return read(accuracy_)[0]; }
 
 }  // namespace gallop::gpt

@@ -83,7 +83,9 @@ class Model {
   void forward(const Tokens& on, bool add = false, Observer* observer = nullptr);
   void backward(const Tokens& on, bool add = false, Observer* observer = nullptr);
   void evaluate(const Tokens& on, Observer* observer = nullptr);  // forward alone
-  double loss() const;  // the mean of the last pass; waits
+  double loss() const;  // the mean of the last pass over targets that count; waits
+  // The share of these whose logit was the largest, in the last evaluate(); waits.
+  double accuracy() const;
 
   // What comes after one row of the batch, by a pass without backward; waits.
   std::vector<double> logits(const Tokens& on, int64_t row);
@@ -149,7 +151,7 @@ class Model {
   size_t param_bytes_ = 0, grad_bytes_ = 0, grad_bytes_saved_ = 0;
   int32_t* batch_memory_ = nullptr;
   Tokens tokens_;
-  Tensor losses_, loss_;
+  Tensor losses_, loss_, hits_, accuracy_;
   LossScale* loss_scale_ = nullptr;
 
   // Between forward and backward.

@@ -219,13 +219,17 @@ void Model::head_forward(const Tokens& on, bool train, bool add) {
     const int64_t count = std::min(piece, rows() - first);
     const Tensor some = logits.rows_from(0, count), from = y.rows_from(first, count);
     ops_->linear(from, whole_head(params_), {}, {}, some);
+    if (!train) {
+      ops_->find_hits(on, first, some, config_.vocabulary, hits_.rows_from(first, count));
+    }
     ops_->cross_entropy(on, first, some, config_.vocabulary, losses_.rows_from(first, count), train,
                         loss_scale_);
     if (!dfinal_) continue;
     ops_->linear_backward_x(some, whole_head(params_), dfinal_.rows_from(first, count));
     ops_->linear_backward_weight(some, from, whole_head(grads_), {}, add || first > 0);
   }
-  ops_->mean_loss(on, losses_, loss_);
+  ops_->mean(on, losses_, loss_);
+  if (!train) ops_->mean(on, hits_, accuracy_);
   arena_.give(y);
   if (train && pieces == 1) {
     dlogits_ = logits;

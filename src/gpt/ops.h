@@ -117,7 +117,11 @@ struct Ops {
   // behind the vocabulary do not count and become zeros.
   virtual void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
                              Tensor losses, bool gradient, const LossScale* scale) = 0;
-  virtual void mean_loss(const Tokens& on, Tensor losses, Tensor mean) = 0;
+  // hits[row]: 1 where the target's logit is the largest, the first of equal ones, else 0.
+  virtual void find_hits(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
+                         Tensor hits) = 0;
+  // Of what rows have whose targets count, where others have 0; 0 where none does.
+  virtual void mean(const Tokens& on, Tensor values, Tensor mean) = 0;
   // skipped: the optimizer's count, where Ops computes
   virtual void advance(LossScale* scale, const int64_t* skipped) = 0;
 };

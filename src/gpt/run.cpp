@@ -50,6 +50,13 @@ void check(Trainer& trainer, const data::Corpus& corpus, const RunOptions& o) {
   }
 }
 
+// Exactly 1 where nothing is padding.
+double counted_share(const data::Batch& batch) {
+  const auto counted =
+      std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t >= 0; });
+  return static_cast<double>(counted) / static_cast<double>(batch.targets.size());
+}
+
 std::vector<Tensor> trained(Trainer& trainer) {
   Model& model = trainer.model();
   Optimizer& optimizer = *trainer.optimizer();
@@ -72,7 +79,7 @@ class Run {
   Run(Trainer& trainer, const data::Corpus& corpus, const RunOptions& o, const RunCallbacks& c)
       : trainer_(trainer), o_(o), callbacks_(c), schedule_(trainer.options().schedule) {
     check(trainer, corpus, o);
-    checkpoint_.settings = settings_of(trainer, corpus, o.data_seed);
+    checkpoint_.settings = settings_of(trainer, corpus, o.data_seed, o.min_length);
     if (o.resume) {
       checkpoint_ =
           load_checkpoint(o.checkpoint, trainer, checkpoint_.settings, o.steps, o.other_libraries);
@@ -81,11 +88,12 @@ class Run {
     const TrainerOptions& t = trainer.options();
     tokens_per_step_ = t.batch * t.time * t.accumulation;
     if (o.eval_every > 0) {
-      validation_ = data::validation_batches(corpus, t.batch, t.time, o.eval_batches);
+      validation_ = data::validation_batches(corpus, t.batch, t.time, o.eval_batches, o.min_length);
     }
     data::LoaderOptions l{t.batch, t.time};
     l.seed = o.data_seed;
     l.first_batch = progress().batches;
+    l.min_length = o.min_length;
     loader_.emplace(corpus, l);
     lr_ = trainer.optimizer()->get(0, "lr");
     scale_ = trainer.loss_scale();
@@ -154,6 +162,7 @@ class Run {
     report.train_s = result_.train_s;
     report.smoothed = p.smoothed.value();
     report.validation = p.validation;
+    report.accuracy = p.accuracy;
     callbacks_.step(report);
   }
 
@@ -177,7 +186,9 @@ class Run {
   void look() {
     if (validation_.empty()) return;
     const Clock::time_point begin = Clock::now();
-    progress().validation = evaluate(trainer_, validation_);
+    const Evaluation found = evaluate(trainer_, validation_);
+    progress().validation = found.loss;
+    progress().accuracy = found.accuracy;
     result_.evaluate_s += seconds_since(begin);
   }
 
@@ -242,13 +253,20 @@ void while_evaluating(Trainer& trainer, const std::function<void()>& work) {
   back();
 }
 
-double evaluate(Trainer& trainer, std::span<const data::Batch> batches) {
+Evaluation evaluate(Trainer& trainer, std::span<const data::Batch> batches) {
   if (batches.empty()) invalid("0 batches to evaluate with, expected at least 1");
-  double sum = 0;
+  Evaluation sum;
+  double weight = 0;
   while_evaluating(trainer, [&] {
-    for (const data::Batch& b : batches) sum += trainer.evaluate(b);
+    for (const data::Batch& b : batches) {
+      const double share = counted_share(b);
+      sum.loss += share * trainer.evaluate(b);
+      sum.accuracy += share * trainer.accuracy();
+      weight += share;
+    }
   });
-  return sum / static_cast<double>(batches.size());
+  if (weight == 0) return {};
+  return {sum.loss / weight, sum.accuracy / weight};
 }
 
 }  // namespace gallop::gpt

@@ -19,6 +19,7 @@ namespace gallop::gpt {
 struct RunOptions {
   int64_t steps = 100;  // in all: with those that a resumed run has behind it
   uint64_t data_seed = 1;
+  int64_t min_length = 0;    // tokens in a sequence, up to the context; see data::LoaderOptions
   int64_t eval_every = 0;    // steps, and at the end; 0: never
   int64_t eval_batches = 8;  // at most
   bool keep_going = false;   // with a loss that is not finite
@@ -35,11 +36,11 @@ struct RunOptions {
 struct StepReport {
   int64_t step = 0;  // updates so far
   double loss = 0, smoothed = 0, lr = 0;
-  double tokens_per_s = 0;           // of the last steps
-  double train_s = 0;                // in steps so far, evaluations and savings left out
-  std::optional<double> validation;  // the last one
-  std::optional<LossScale> scale;    // of the next step's loss
-  bool evaluated = false;            // after this step
+  double tokens_per_s = 0;                     // of the last steps
+  double train_s = 0;                          // in steps so far, evaluations and savings left out
+  std::optional<double> validation, accuracy;  // the last ones
+  std::optional<LossScale> scale;              // of the next step's loss
+  bool evaluated = false;                      // after this step
 };
 
 struct RunResult {
@@ -70,7 +71,11 @@ RunResult run(Trainer& trainer, const data::Corpus& corpus, const RunOptions& op
 // after it: what a schedule-free rule computes to and fro does not.
 void while_evaluating(Trainer& trainer, const std::function<void()>& work);
 
-// The mean loss, while evaluating.
-double evaluate(Trainer& trainer, std::span<const data::Batch> batches);
+// Over all targets that count.
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;  // the share that was held to be the likeliest
+};
+Evaluation evaluate(Trainer& trainer, std::span<const data::Batch> batches);
 
 }  // namespace gallop::gpt

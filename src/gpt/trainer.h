@@ -30,7 +30,8 @@ struct TrainerOptions {
   Device device;
   int threads = 0;
   int64_t batch = 4, time = 0;  // time 0: the model's context
-  int64_t accumulation = 1;     // batches in a step
+  // Batches in a step: the mean of their losses, each over its own targets that count.
+  int64_t accumulation = 1;
 
   Compute compute = Compute::fp32;
   // Of 16-bit matrices: remainder keeps the 16 bits of fp32 that bf16 lacks, master all of fp32;
@@ -91,9 +92,11 @@ class Trainer {
 
   // One update with the gradient of as many batches as are accumulated.
   void step(std::span<const data::Batch> batches);
-  double loss();      // the mean over the last step's batches; waits
-  StepTimes times();  // of the last step; waits
-  double evaluate(const data::Batch& batch);
+  double loss();                              // the mean over the last step's batches; waits
+  StepTimes times();                          // of the last step; waits
+  double evaluate(const data::Batch& batch);  // the loss
+  // The share of targets that the last evaluate() found to be the likeliest; waits.
+  double accuracy() const { return model_->accuracy(); }
   // What libraries chose, and the same again before the first step (see Ops).
   std::string algorithms() { return ops_->algorithms(); }
   void set_algorithms(const std::string& line) { ops_->set_algorithms(line); }

@@ -123,4 +123,14 @@ void write_file_atomically(const std::string& path, std::string_view text) {
   file.commit();
 }
 
+bool create_file(const std::string& path, std::string_view text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0 && errno == EEXIST) return false;
+  const ssize_t written = fd < 0 ? -1 : ::write(fd, text.data(), text.size());
+  const int error_number = errno;
+  if (fd >= 0) ::close(fd);
+  if (written == static_cast<ssize_t>(text.size())) return true;
+  throw Error(ErrorCode::io, fmt::format("cannot write '{}': {}", path, describe(error_number)));
+}
+
 }  // namespace gallop::io

@@ -34,4 +34,7 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
+// False: there is one already, by whomever.
+bool create_file(const std::string& path, std::string_view text);
+
 }  // namespace gallop::io

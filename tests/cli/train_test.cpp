@@ -76,8 +76,19 @@ TEST(TrainCommand, SaysWhatCameOut) {
   EXPECT_EQ(r.at("parameters_bytes"), r.at("gradients_bytes"));
   const double loss = r.at("validation_loss");
   EXPECT_NEAR(r.at("perplexity").get<double>(), std::exp(loss), 1e-6);
+  EXPECT_GT(r.at("accuracy"), 0);
+  EXPECT_LT(r.at("accuracy"), 1);
+  EXPECT_FALSE(r.contains("min_length"));
   EXPECT_NEAR(r.at("above_lowest").get<double>(), loss - r.at("lowest_loss").get<double>(), 1e-6);
   EXPECT_FALSE(r.contains("bits_per_byte"));
+}
+
+TEST(TrainCommand, SequencesMayBeShorter) {
+  const json whole = row(train()), r = row(train({"--min-length", "4"}));
+  EXPECT_EQ(r.at("min_length"), 4);
+  EXPECT_EQ(r.at("tokens"), whole.at("tokens"));
+  EXPECT_NE(r.at("validation_loss"), whole.at("validation_loss"));
+  EXPECT_GT(r.at("lowest_loss"), whole.at("lowest_loss"));
 }
 
 TEST(TrainCommand, LinesTellHowItGoes) {
@@ -104,6 +115,7 @@ TEST(TrainCommand, EvaluationAndLogsChangeNothing) {
   ASSERT_EQ(logged.size(), 12u);
   EXPECT_EQ(logged[4].at("step"), 5);
   EXPECT_TRUE(logged[4].contains("validation_loss"));
+  EXPECT_GT(logged[4].at("accuracy"), 0);
   EXPECT_FALSE(logged[5].contains("validation_loss"));
   EXPECT_GT(logged[0].at("grad_norm"), 0);
   EXPECT_EQ(logged[0].at("lr"), 1e-3);
@@ -219,6 +231,8 @@ TEST(TrainCommand, BadInputIsOneSentence) {
   expect_refused(train({"--state", "9bit"}), "'9bit' is unknown");
   expect_refused(train({"--steps", "-3"}), "--steps");
   expect_refused(train({"--context", "17"}), "expected at most the model's context of 16");
+  expect_refused(train({"--min-length", "17"}), "a smallest length of 17 tokens");
+  expect_refused(train({"--min-length", "-1"}), "--min-length");
   expect_refused(train({"--validation", "1"}), "validation share 1");
   expect_refused(train({"--resume"}), "--resume without --checkpoint");
   expect_refused(train({"--resume", "--checkpoint", folder / "none"}), "none is not there");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -80,16 +81,21 @@ std::string why_not_16_bits(const Config& config) {
   return {};
 }
 
-class GptOnGpu : public test::GpuTest, public testing::WithParamInterface<Case> {};
+class GptOnGpu : public test::GpuTest, public testing::WithParamInterface<Case> {
+ protected:
+  void SetUp() override {
+    test::GpuTest::SetUp();
+    const Case& c = GetParam();
+    if (IsSkipped() || c.type == DType::f32 || c.attention == Attention::naive) return;
+    if (const std::string why = why_not_16_bits(parse_model(c.model)); !why.empty()) {
+      GTEST_SKIP() << "NOT RUN: " << why;
+    }
+  }
+};
 
 TEST_P(GptOnGpu, HasTheGradientsOfDouble) {
   const Case& c = GetParam();
   const Config config = parse_model(c.model);
-  if (c.type != DType::f32 && c.attention == Attention::fused) {
-    if (const std::string why = why_not_16_bits(config); !why.empty()) {
-      GTEST_SKIP() << "NOT RUN: " << why;
-    }
-  }
   ModelOptions options = shape(2, config.context);
   options.attention = c.attention;
   const data::Batch batch = random_batch(config, 2, config.context);
@@ -130,6 +136,102 @@ INSTANTIATE_TEST_SUITE_P(Cases, GptOnGpu,
                                          Case{kSwiglu, DType::f16, Attention::fused, 6e-3},
                                          Case{kSwiglu, DType::f16, Attention::naive, 6e-3}));
 
+class PaddedOnGpu : public GptOnGpu {
+ protected:
+  PaddedOnGpu() { options_.attention = GetParam().attention; }
+
+  // In one piece and in several: losses, gradients and accuracies of what counts.
+  void check(const data::Batch& batch) {
+    for (size_t logits : {size_t{1} << 20, size_t{1000}}) {
+      options_.logits_bytes = logits;
+      OnCpu<double> wide(config_, options_);
+      OnGpu gpu(config_, options_, GetParam().type, DType::f32);
+      copy_values(wide.model, gpu.model());
+      copy_values(gpu.model(), wide.model);
+      const double loss = wide.step(batch);
+      EXPECT_NEAR(gpu.step(batch), loss, GetParam().bound);
+      expect_near(gpu.model(), wide.model, GetParam().bound);
+      gpu.model().evaluate(gpu.model().upload(batch));
+      wide.model.evaluate(wide.model.upload(batch));
+      EXPECT_NEAR(gpu.model().loss(), loss, GetParam().bound);
+      // In 16 bits several logits may be the largest.
+      const double share = GetParam().type == DType::f32 ? 1e-6 : 0.2;
+      EXPECT_NEAR(gpu.model().accuracy(), wide.model.accuracy(), share);
+    }
+  }
+
+  // Targets that are the likeliest in every other row.
+  void make_some_right(data::Batch& batch) {
+    OnCpu<double> wide(config_, options_);
+    const Tokens& on = wide.model.upload(batch);
+    for (size_t row = 0; row < batch.targets.size(); row += 2) {
+      if (batch.targets[row] < 0) continue;
+      const std::vector<double> found = wide.model.logits(on, static_cast<int64_t>(row));
+      batch.targets[row] = static_cast<int32_t>(std::ranges::max_element(found) - found.begin());
+    }
+  }
+
+  const Config config_ = parse_model(GetParam().model);
+  const size_t time_ = static_cast<size_t>(config_.context);
+  ModelOptions options_ = shape(3, config_.context);
+};
+
+TEST_P(PaddedOnGpu, IsAsInDouble) {
+  data::Batch batch =
+      padded(config_, random_batch(config_, 3, config_.context), {time_, 1, time_ / 2});
+  make_some_right(batch);
+  check(batch);
+}
+
+TEST_P(PaddedOnGpu, HasNothingOfPadding) {
+  const data::Batch batch = random_batch(config_, 3, config_.context);
+  OnGpu zeros(config_, options_, GetParam().type, GetParam().type),
+      others(config_, options_, GetParam().type, GetParam().type);
+  for (OnGpu* gpu : {&zeros, &others}) gpu->model().initialize(1);
+  const std::vector<size_t> lengths = {time_ / 2, 2, time_};
+  EXPECT_EQ(zeros.step(padded(config_, batch, lengths)),
+            others.step(padded(config_, batch, lengths, 11)));
+  for (size_t i = 0; i < zeros.model().size(); ++i) {
+    EXPECT_EQ(zeros.model().grad_values(i), others.model().grad_values(i))
+        << zeros.model().spec(i).name;
+  }
+}
+
+TEST_P(PaddedOnGpu, IsZeroWhereNothingCounts) {
+  const data::Batch batch = padded(config_, random_batch(config_, 3, config_.context), {0, 0, 0});
+  OnGpu gpu(config_, options_, GetParam().type, GetParam().type);
+  gpu.model().initialize(1);
+  EXPECT_EQ(gpu.step(batch), 0);
+  for (size_t i = 0; i < gpu.model().size(); ++i) {
+    EXPECT_THAT(gpu.model().grad_values(i), testing::Each(0)) << gpu.model().spec(i).name;
+  }
+  gpu.model().evaluate(gpu.model().upload(batch));
+  EXPECT_EQ(gpu.model().loss(), 0);
+  EXPECT_EQ(gpu.model().accuracy(), 0);
+}
+
+// All logits are 0 where all parameters are.
+TEST_P(PaddedOnGpu, TheFirstOfEqualLogitsIsTheLargest) {
+  OnGpu gpu(config_, options_, GetParam().type, GetParam().type);
+  data::Batch batch = padded(config_, random_batch(config_, 3, config_.context), {5, 0, 3});
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] >= 0) batch.targets[i] = i % time_ < 2 ? 0 : static_cast<int32_t>(i % 12);
+  }
+  batch.targets[4] = 12;
+  const auto right = std::ranges::count(batch.targets, 0);
+  for (size_t i = 0; i < gpu.model().size(); ++i) {
+    gpu.model().set_values(i, std::vector<double>(gpu.model().values(i).size()));
+  }
+  gpu.model().evaluate(gpu.model().upload(batch));
+  EXPECT_FLOAT_EQ(static_cast<float>(gpu.model().accuracy()), static_cast<float>(right) / 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PaddedOnGpu,
+                         testing::Values(Case{kGpt2, DType::f32, Attention::fused, 2e-5},
+                                         Case{kOdd, DType::f32, Attention::naive, 2e-5},
+                                         Case{kSwiglu, DType::bf16, Attention::fused, 4e-2},
+                                         Case{kSwiglu, DType::f16, Attention::naive, 6e-3}));
+
 class GptTrainer : public test::GpuTest {
  protected:
   void SetUp() override {
@@ -150,11 +252,13 @@ class GptTrainer : public test::GpuTest {
     o.clip_norm = 1;
     return o;
   }
-  static std::vector<double> train(Trainer& trainer, int steps) {
+  static std::vector<double> train(Trainer& trainer, int steps, bool shorter = false) {
     std::vector<double> losses;
+    const Config& config = trainer.options().config;
     for (int i = 0; i < steps; ++i) {
-      const data::Batch batch = random_batch(trainer.options().config, 2, trainer.options().time,
-                                             static_cast<uint64_t>(i));
+      const auto seed = static_cast<uint64_t>(i);
+      data::Batch batch = random_batch(config, 2, trainer.options().time, seed);
+      if (shorter) batch = padded(config, batch, {9 - seed * 4 % 7, 3 + seed % 5});
       trainer.step({&batch, 1});
       losses.push_back(trainer.loss());
       EXPECT_GE(trainer.times().forward, 0);
@@ -189,6 +293,22 @@ TEST_F(GptTrainer, FollowsTheCpu) {
     EXPECT_NEAR(in_fp32[i], losses[i], 1e-4);
     EXPECT_NEAR(kernel_by_kernel[i], losses[i], 1e-4);
     EXPECT_NEAR(in_bf16[i], losses[i], 3e-2);
+  }
+}
+
+// A recorded step is given other numbers of targets than it was recorded with.
+TEST_F(GptTrainer, CountsTargetsAnewInEveryStep) {
+  TrainerOptions cpu = options(Compute::fp32, true);
+  cpu.device = {};
+  Trainer expected(cpu), eager(options(Compute::fp32, false)), graph(options(Compute::fp32, true)),
+      narrow(options(Compute::bf16, true));
+  const std::vector<double> losses = train(expected, 6, true);
+  const std::vector<double> kernel_by_kernel = train(eager, 6, true),
+                            in_graph = train(graph, 6, true), in_bf16 = train(narrow, 6, true);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(in_graph[i], losses[i], 1e-4);
+    EXPECT_NEAR(kernel_by_kernel[i], losses[i], 1e-4);
+    EXPECT_NEAR(in_bf16[i], losses[i], 5e-2);
   }
 }
 

@@ -146,6 +146,67 @@ TEST(Loader, BatchesDependOnSeedAndIndexAlone) {
   EXPECT_NE(Loader(corpus, {.rows = 4, .context = 8, .seed = 4}).next().inputs, inputs[0]);
 }
 
+// Tokens and targets up to where padding begins, in each row.
+std::vector<std::size_t> lengths_of(const Batch& batch, std::size_t rows, std::size_t context) {
+  std::vector<std::size_t> lengths;
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::size_t n = 0;
+    while (n < context && batch.targets[row * context + n] >= 0) ++n;
+    for (std::size_t i = row * context; i < (row + 1) * context; ++i) {
+      const bool padding = i >= row * context + n;
+      EXPECT_EQ(batch.targets[i], padding ? -1 : batch.inputs[i] + 1);
+      if (padding) {
+        EXPECT_EQ(batch.inputs[i], 0);
+      }
+    }
+    lengths.push_back(n);
+  }
+  return lengths;
+}
+
+// 3,000 lengths of 5 kinds: each is within 6 standard deviations, 22, of 600.
+TEST(Loader, LengthsAreEquallyOftenWhatTheyMayBe) {
+  const Counting corpus(1000, 0);
+  Loader padded(corpus, {.rows = 3000, .context = 8, .min_length = 4});
+  const Batch& batch = padded.next();
+  ASSERT_EQ(batch.inputs.size(), 24000u);
+  EXPECT_EQ(batch.order.size(), 24000u);
+  std::vector<int> seen(9);
+  for (std::size_t n : lengths_of(batch, 3000, 8)) ++seen.at(n);
+  EXPECT_THAT(std::span(seen).first(4), testing::Each(0));
+  for (std::size_t n = 4; n <= 8; ++n) EXPECT_NEAR(seen[n], 600, 6 * 22);
+}
+
+TEST(Loader, PaddedBatchesAreTheOthersCutShort) {
+  const Counting corpus(100000, 0);
+  Loader whole(corpus, {.rows = 4, .context = 8, .seed = 3, .ahead = 0});
+  std::vector<Batch> padded;
+  Loader first(corpus, {.rows = 4, .context = 8, .seed = 3, .ahead = 0, .min_length = 2});
+  for (int i = 0; i < 6; ++i) {
+    padded.push_back(first.next());
+    const Batch& all = whole.next();
+    const auto lengths = lengths_of(padded.back(), 4, 8);
+    for (std::size_t row = 0; row < 4; ++row) {
+      for (std::size_t k = row * 8; k < row * 8 + lengths[row]; ++k) {
+        EXPECT_EQ(padded.back().inputs[k], all.inputs[k]);
+      }
+    }
+  }
+  EXPECT_NE(lengths_of(padded[0], 4, 8), lengths_of(padded[1], 4, 8));
+  for (int ahead : {0, 2}) {
+    Loader resumed(
+        corpus,
+        {.rows = 4, .context = 8, .seed = 3, .first_batch = 2, .ahead = ahead, .min_length = 2});
+    for (std::size_t i = 2; i < 6; ++i) {
+      const Batch& batch = resumed.next();
+      EXPECT_EQ(batch.inputs, padded[i].inputs);
+      EXPECT_EQ(batch.targets, padded[i].targets);
+    }
+  }
+  Loader full(corpus, {.rows = 4, .context = 8, .seed = 3, .min_length = 8});
+  expect_shifted(full.next(), 4, 8);
+}
+
 TEST(Loader, ABatchStaysUntilTheNextIsAskedFor) {
   const Counting corpus(100000, 0);
   Loader loader(corpus, {.rows = 4, .context = 8, .ahead = 1});
@@ -191,6 +252,12 @@ TEST(Loader, RefusesWhatDoesNotFit) {
             "first batch -1, expected at least 0");
   EXPECT_EQ(loader({.rows = 1, .context = 4, .ahead = -1}), "-1 batches ahead, expected 0 to 64");
   EXPECT_EQ(loader({.rows = 1, .context = 4, .ahead = 65}), "65 batches ahead, expected 0 to 64");
+  for (int64_t bad : {-1, 5}) {
+    const std::string expected = "a smallest length of " + std::to_string(bad) +
+                                 " tokens, expected 1 to the context of 4, or 0: no padding";
+    EXPECT_EQ(loader({.rows = 1, .context = 4, .min_length = bad}), expected);
+    EXPECT_EQ(refusal([&] { validation_batches(corpus, 1, 4, 1, bad); }), expected);
+  }
   EXPECT_EQ(refusal([&] { validation_batches(corpus, 1, 5, 1); }),
             "the validation split has 5 tokens, expected at least 6, one more than the context");
   EXPECT_EQ(refusal([&] { validation_batches(corpus, 1, 4, 0); }),
@@ -254,6 +321,21 @@ TEST(ValidationBatches, AreAllWindowsInTurn) {
       EXPECT_EQ(batches[b].inputs[row * 16], static_cast<int32_t>((b * 3 + row) * 16));
     }
   }
+}
+
+TEST(ValidationBatches, ArePaddedAlikeEveryTime) {
+  const Counting corpus(10, 40 * 16 + 1);
+  const std::vector<Batch> once = validation_batches(corpus, 20, 16, 2, 1);
+  const std::vector<Batch> again = validation_batches(corpus, 20, 16, 2, 1);
+  ASSERT_EQ(once.size(), 2u);
+  std::set<std::size_t> seen;
+  for (std::size_t b = 0; b < 2; ++b) {
+    EXPECT_EQ(once[b].inputs, again[b].inputs);
+    EXPECT_EQ(once[b].targets, again[b].targets);
+    for (std::size_t n : lengths_of(once[b], 20, 16)) seen.insert(n);
+  }
+  EXPECT_GT(seen.size(), 8u);
+  EXPECT_GE(*seen.begin(), 1u);
 }
 
 TEST(ValidationBatches, AreSpreadOutWhereFewerAreWanted) {

@@ -173,6 +173,7 @@ TEST(Synthetic, LowestLossInWindowsApproachesTheEntropy) {
   const Chain& chain = corpus.chain();
   EXPECT_NEAR(corpus.lowest_loss(int64_t{1} << 40), *corpus.entropy_rate(), 1e-9);
   EXPECT_NEAR(corpus.lowest_loss(1), chain.bigram_entropy(), 1e-3);
+  EXPECT_EQ(corpus.lowest_loss(96, 32), corpus.lowest_loss(64));  // as long in the mean
   EXPECT_NEAR(corpus.lowest_loss(64) - corpus.lowest_loss(128),
               (chain.bigram_entropy() - chain.rate()) / 128, 1e-5);
 }

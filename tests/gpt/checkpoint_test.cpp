@@ -36,6 +36,7 @@ struct Kind {
   const char* schedule = "constant";
   double lr = 1e-3;
   Rounding rounding = Rounding::nearest;  // another: bf16, on a GPU
+  int64_t min_length = 0;
 
   friend std::ostream& operator<<(std::ostream& to, const Kind& k) { return to << k.name; }
 };
@@ -54,6 +55,11 @@ class Resuming : public testing::TestWithParam<Kind> {
     }
     return o;
   }
+  static RunOptions into_file(const std::string& path, bool resume = false) {
+    RunOptions o = with_file(path, 12, resume);
+    o.min_length = GetParam().min_length;
+    return o;
+  }
 };
 
 TEST_P(Resuming, GivesTheSameBits) {
@@ -67,16 +73,15 @@ TEST_P(Resuming, GivesTheSameBits) {
     return c;
   };
   Trainer whole(options());
-  const RunResult expected =
-      run(whole, corpus, with_file(folder / "whole", 12), into(whole_losses));
+  const RunResult expected = run(whole, corpus, into_file(folder / "whole"), into(whole_losses));
   {
     Trainer first(options());
     RunCallbacks c = into(losses);
     c.stop = [&] { return losses.size() == 4; };  // in the fifth
-    EXPECT_EQ(run(first, corpus, with_file(folder / "run", 12), c).progress.step, 5);
+    EXPECT_EQ(run(first, corpus, into_file(folder / "run"), c).progress.step, 5);
   }
   Trainer second(options());
-  const RunResult result = run(second, corpus, with_file(folder / "run", 12, true), into(losses));
+  const RunResult result = run(second, corpus, into_file(folder / "run", true), into(losses));
   EXPECT_EQ(result.first, 5);
   EXPECT_EQ(bits(whole), bits(second));
   EXPECT_EQ(losses, whole_losses);
@@ -94,7 +99,9 @@ TEST_P(Resuming, GivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, Resuming,
-    testing::Values(Kind{"adamw", "adamw"}, Kind{"cosine", "adamw", "fp32", "cosine:total=12"},
+    testing::Values(Kind{"adamw", "adamw"},
+                    Kind{"padded", "adamw", "fp32", "constant", 1e-3, Rounding::nearest, 3},
+                    Kind{"cosine", "adamw", "fp32", "cosine:total=12"},
                     Kind{"bits8", "adamw", "8bit"}, Kind{"bf16", "adamw", "bf16"},
                     Kind{"schedulefree", "schedulefree_adamw"},
                     Kind{"adafactor", "adafactor", "fp32", "constant", 0}, Kind{"muon", "muon"},
@@ -162,6 +169,9 @@ TEST_F(CheckpointFile, OfAnotherRunIsRefused) {
   RunOptions other = r;
   other.data_seed = 7;
   EXPECT_THAT(refusal(tiny_trainer(), other), HasSubstr("has data_seed 1 and this run 7"));
+  other = r;
+  other.min_length = 3;
+  EXPECT_THAT(refusal(tiny_trainer(), other), HasSubstr("has context 16 and this run 3 to 16"));
   EXPECT_THAT(refusal(tiny_trainer(), with_file(path_, 2, true)),
               HasSubstr("2 steps in all, expected at least the 3"));
   data::SyntheticOptions language = data::parse_synthetic(kTinyData);

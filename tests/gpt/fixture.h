@@ -36,6 +36,19 @@ inline data::Batch random_batch(const Config& config, int64_t rows, int64_t time
   return batch;
 }
 
+// Sequences of these lengths, the rest of each padding.
+inline data::Batch padded(const Config& config, data::Batch batch,
+                          const std::vector<size_t>& lengths, int32_t padding = 0) {
+  const size_t time = batch.inputs.size() / lengths.size();
+  for (size_t i = 0; i < batch.inputs.size(); ++i) {
+    if (i % time < lengths[i / time]) continue;
+    batch.inputs[i] = padding;
+    batch.targets[i] = -1;
+  }
+  data::index_by_token(batch, static_cast<int>(config.vocabulary));
+  return batch;
+}
+
 inline Precision all(DType type) { return {type, type, type, type}; }
 
 // A model on the CPU with values that are far from special: norms not 1, biases not 0.

@@ -25,9 +25,11 @@ void expect_near(const OnCpu<T>& on, const Gradients& a, const Gradients& b, dou
   }
 }
 
-void check_by_differences(const Config& config, ModelOptions options) {
+void check_by_differences(const Config& config, ModelOptions options,
+                          const std::vector<size_t>& lengths = {}) {
   OnCpu<double> on(config, options);
-  const data::Batch batch = random_batch(config, options.batch, options.time);
+  data::Batch batch = random_batch(config, options.batch, options.time);
+  if (!lengths.empty()) batch = padded(config, batch, lengths);
   on.step(batch);
   const Gradients found = gradients(on);
   const Tokens& tokens = on.model.upload(batch);
@@ -70,6 +72,13 @@ TEST(Gradient, OfNaiveAttentionIsThatOfDifferences) {
   ModelOptions options = shape(2, 7);
   options.attention = Attention::naive;
   check_by_differences(small(":layers=1"), options);
+}
+
+TEST(Gradient, OfPaddedSequencesIsThatOfDifferences) {
+  ModelOptions options = shape(3, 7);
+  check_by_differences(small(":layers=1"), options, {7, 1, 4});
+  options.logits_bytes = 300;  // two rows at a time
+  check_by_differences(small_swiglu(":layers=1"), options, {2, 0, 5});
 }
 
 TEST(Gradient, InSinglePrecisionIsNearTheOneInDouble) {
@@ -156,6 +165,20 @@ TEST(Gradient, LeavesOutTargetsBelowZero) {
   data::index_by_token(half, static_cast<int>(config.vocabulary));
   EXPECT_NEAR(both.step(batch), one.step(half), 1e-14);
   expect_near(both, gradients(both), gradients(one), 1e-13);
+}
+
+TEST(Gradient, HasNothingOfPadding) {
+  for (const Config& config : {small(), small_swiglu()}) {
+    for (size_t logits : {size_t{1} << 20, size_t{300}}) {
+      ModelOptions options = shape(3, 9);
+      options.logits_bytes = logits;
+      OnCpu<float> zeros(config, options), others(config, options);
+      const data::Batch batch = random_batch(config, 3, 9);
+      EXPECT_EQ(zeros.step(padded(config, batch, {3, 9, 5})),
+                others.step(padded(config, batch, {3, 9, 5}, 11)));
+      EXPECT_EQ(gradients(zeros), gradients(others));
+    }
+  }
 }
 
 TEST(Gradient, WithNoTargetAtAllIsZero) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -101,6 +102,59 @@ TEST(Model, LogitsGiveTheLoss) {
   on.model.evaluate(on.model.upload(batch));
   EXPECT_NEAR(on.model.loss(), std::log(sum) - logits[static_cast<size_t>(batch.targets[0])],
               1e-12);
+}
+
+// Loss and accuracy from each row's logits.
+template <class T>
+std::pair<double, double> apart(OnCpu<T>& on, const data::Batch& batch) {
+  double loss = 0, hits = 0, counted = 0;
+  const Tokens& tokens = on.model.upload(batch);
+  for (size_t row = 0; row < batch.targets.size(); ++row) {
+    if (batch.targets[row] < 0) continue;
+    const std::vector<double> logits = on.model.logits(tokens, static_cast<int64_t>(row));
+    const auto target = static_cast<size_t>(batch.targets[row]);
+    double sum = 0;
+    for (double x : logits) sum += std::exp(x);
+    loss += std::log(sum) - logits[target];
+    hits += std::ranges::max_element(logits) - logits.begin() == batch.targets[row] ? 1 : 0;
+    ++counted;
+  }
+  return {loss / counted, hits / counted};
+}
+
+TEST(Model, LossAndAccuracyAreOverTargetsThatCount) {
+  for (size_t logits : {size_t{1} << 20, size_t{300}}) {
+    ModelOptions options = shape(3, 9);
+    options.logits_bytes = logits;
+    OnCpu<double> on(small(), options);
+    data::Batch batch = padded(small(), random_batch(small(), 3, 9), {9, 2, 6});
+    // Some that are right: random targets are in one of seventeen cases.
+    const Tokens& tokens = on.model.upload(batch);
+    for (size_t row : {0, 3, 9, 20}) {
+      const std::vector<double> found = on.model.logits(tokens, static_cast<int64_t>(row));
+      batch.targets[row] = static_cast<int32_t>(std::ranges::max_element(found) - found.begin());
+    }
+    const auto [loss, accuracy] = apart(on, batch);
+    on.model.evaluate(on.model.upload(batch));
+    EXPECT_NEAR(on.model.loss(), loss, 1e-12);
+    EXPECT_NEAR(on.model.accuracy(), accuracy, 1e-15);
+    EXPECT_GE(accuracy, 4.0 / 17);
+    EXPECT_NEAR(on.step(batch), loss, 1e-12);
+  }
+}
+
+TEST(Model, TheFirstOfEqualLogitsIsTheLargest) {
+  OnCpu<float> on(small(), shape(1, 9));
+  for (size_t i = 0; i < on.model.size(); ++i) {
+    on.model.set_values(i, std::vector<double>(on.model.values(i).size()));
+  }
+  data::Batch batch = random_batch(small(), 1, 9);
+  batch.targets = {0, 1, 16, 0, 5, -1, -1, -1, -1};
+  on.model.evaluate(on.model.upload(batch));
+  EXPECT_FLOAT_EQ(static_cast<float>(on.model.accuracy()), 0.4f);
+  batch.targets.assign(9, -1);
+  on.model.evaluate(on.model.upload(batch));
+  EXPECT_EQ(on.model.accuracy(), 0);
 }
 
 TEST(Model, RefusesSequencesLongerThanItsContext) {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "gallop/error.h"
@@ -95,7 +97,7 @@ TEST(Run, EvaluatesTheAverageOfAScheduleFreeRule) {
   double as_trained = 0;
   for (const data::Batch& b : batches) as_trained += trainer.evaluate(b);
   EXPECT_NE(*result.progress.validation, as_trained / 4);
-  EXPECT_EQ(*result.progress.validation, evaluate(trainer, batches));
+  EXPECT_EQ(*result.progress.validation, evaluate(trainer, batches).loss);
 }
 
 TEST(Run, TwoBatchesOfFourAreOneOfEight) {
@@ -125,6 +127,55 @@ TEST(Run, TwoBatchesOfFourAreOneOfEight) {
   // Through the loop: as many tokens, another batch for each half.
   Trainer again(halves.options());
   EXPECT_EQ(run(again, corpus, steps(3)).progress.batches, 6);
+}
+
+// Each batch's mean over its own targets, however few they are, and the mean of these.
+TEST(Run, BatchesOfAStepCountAlike) {
+  const data::SyntheticCorpus corpus = tiny_corpus();
+  TrainerOptions o = tiny_trainer("sgd", 0.1);
+  o.clip_norm = 0;
+  Trainer first(o), second(o), start(o);
+  o.accumulation = 2;
+  Trainer both(o);
+  data::Loader loader(corpus, {.rows = 4, .context = 16, .min_length = 1});
+  std::vector<data::Batch> two = {loader.next(), loader.next()};
+  std::fill(two[1].targets.begin() + 3, two[1].targets.end(), -1);
+  first.step({two.data(), 1});
+  second.step({two.data() + 1, 1});
+  both.step(two);
+  EXPECT_NEAR(both.loss(), (first.loss() + second.loss()) / 2, 1e-6);
+  for (size_t i = 0; i < start.model().size(); ++i) {
+    const auto a = first.model().values(i), b = second.model().values(i);
+    const auto mean = both.model().values(i);
+    for (size_t j = 0; j < a.size(); ++j) {
+      ASSERT_NEAR(mean[j], (a[j] + b[j]) / 2, 2e-6) << start.model().spec(i).name;
+    }
+  }
+}
+
+TEST(Run, EvaluatesOverAllTargetsThatCount) {
+  const data::SyntheticCorpus corpus = tiny_corpus();
+  Trainer trainer(tiny_trainer("adamw", 1e-2));
+  RunOptions r = steps(20, 20);
+  r.min_length = 2;
+  std::optional<StepReport> last;
+  RunCallbacks callbacks;
+  callbacks.step = [&](const StepReport& report) { last = report; };
+  const RunResult result = run(trainer, corpus, r, callbacks);
+  double loss = 0, hits = 0, counted = 0;
+  for (const data::Batch& b : data::validation_batches(corpus, 4, 16, 4, 2)) {
+    const auto n = static_cast<double>(
+        std::ranges::count_if(b.targets, [](int32_t target) { return target >= 0; }));
+    EXPECT_LT(n, 64);
+    loss += n * trainer.evaluate(b);
+    hits += n * trainer.accuracy();
+    counted += n;
+  }
+  EXPECT_NEAR(*result.progress.validation, loss / counted, 1e-12);
+  EXPECT_NEAR(*result.progress.accuracy, hits / counted, 1e-12);
+  EXPECT_EQ(last->accuracy, result.progress.accuracy);
+  EXPECT_GT(hits / counted, 2.0 / 16);  // a guess would have one of sixteen
+  EXPECT_EQ(result.tokens, 20 * 4 * 16);
 }
 
 TEST(Run, SeedsMatterAndAreAllThatDoes) {
@@ -183,6 +234,9 @@ TEST(Run, RefusesWhatCannotBeTrained) {
             "a model with a vocabulary of 15 for data with one of 16, expected at least as many");
   EXPECT_THAT(refusal(none, corpus, steps(1)), HasSubstr("optimizer none"));
   EXPECT_EQ(refusal(good, corpus, steps(-1)), "-1 steps, expected 0 or more");
+  RunOptions long_ones = steps(1);
+  long_ones.min_length = 17;
+  EXPECT_THAT(refusal(good, corpus, long_ones), HasSubstr("expected 1 to the context of 16"));
   RunOptions resumed = steps(1);
   resumed.resume = true;
   EXPECT_THAT(refusal(good, corpus, resumed), HasSubstr("without a checkpoint"));

@@ -48,6 +48,15 @@ namespace {
 
 constexpr int64_t kWorthAThread = 8192;  // elements
 
+// The first of equal ones.
+template <class T>
+bool is_largest(const T* logits, int64_t width, int64_t at) {
+  const T mine = logits[at];
+  if (std::isnan(mine)) return false;
+  return std::none_of(logits, logits + at, [=](T x) { return x >= mine; }) &&
+         std::none_of(logits + at + 1, logits + width, [=](T x) { return x > mine; });
+}
+
 template <class T>
 class CpuOps final : public Ops {
  public:
@@ -289,9 +298,19 @@ class CpuOps final : public Ops {
       }
     });
   }
-  void mean_loss(const Tokens& on, Tensor losses, Tensor mean) override {
+  void find_hits(const Tokens& on, int64_t start, Tensor logits, int64_t width,
+                 Tensor hits) override {
+    over_rows(logits.rows, width, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        const int32_t target = on.targets[start + r];
+        hits.as<T>()[r] =
+            target >= 0 && is_largest(logits.as<T>() + r * width, width, target) ? T(1) : T(0);
+      }
+    });
+  }
+  void mean(const Tokens& on, Tensor values, Tensor mean) override {
     double sum = 0;
-    for (int64_t r = 0; r < losses.rows; ++r) sum += static_cast<double>(losses.as<T>()[r]);
+    for (int64_t r = 0; r < values.rows; ++r) sum += static_cast<double>(values.as<T>()[r]);
     mean.as<T>()[0] = static_cast<T>(sum / std::max(on.counts[1], 1));
   }
   void advance(LossScale* scale, const int64_t* skipped) override { scale->advance(*skipped); }

@@ -35,7 +35,9 @@ void embed_backward(const Tokens& on, Tensor dx, Tensor dwte, bool add_wte, Tens
 // loss.cu
 void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
                    Tensor losses, bool gradient, const LossScale* scale, void* stream);
-void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream);
+void find_hits(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary, Tensor hits,
+               void* stream);
+void mean(const Tokens& on, Tensor values, Tensor mean, void* stream);
 void advance(LossScale* scale, const int64_t* skipped, void* stream);
 
 // softmax.cu, for attention that keeps all its scores: [batch x heads x time, time]

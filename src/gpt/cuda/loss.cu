@@ -77,11 +77,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A block takes a row and looks for a logit that comes before the target's.
+template <class E, int V>
 __global__ void __launch_bounds__(kThreads)
-    mean_loss_kernel(const float* losses, int64_t rows, const int32_t* counts, float* mean) {
+    hits_kernel(Tokens on, int64_t first, const E* logits, float* hits, int64_t width,
+                int64_t columns) {
+  __shared__ float room[kThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  logits += row * columns;
+  const int32_t target = on.targets[first + row];
+  const float wanted = target < 0 ? NAN : value(logits[target]);
+  bool beaten = wanted != wanted;
+  for (int64_t c = threadIdx.x * V; c < width && !beaten; c += kThreads * V) {
+    float x[V];
+    read_row<V>(logits, c, width, x);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      beaten = beaten || x[j] > wanted || (x[j] == wanted && c + j < target);
+    }
+  }
+  const float any = block_max<kThreads>(beaten ? 1.0f : 0.0f, room);
+  if (threadIdx.x == 0) hits[row] = 1 - any;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    mean_kernel(const float* values, int64_t rows, const int32_t* counts, float* mean) {
   __shared__ float room[kThreads / kWarp];
   float sum = 0;
-  for (int64_t r = threadIdx.x; r < rows; r += kThreads) sum += losses[r];
+  for (int64_t r = threadIdx.x; r < rows; r += kThreads) sum += values[r];
   sum = block_sum<kThreads>(sum, room);
   if (threadIdx.x == 0) *mean = sum / static_cast<float>(counts[1] > 0 ? counts[1] : 1);
 }
@@ -90,16 +113,20 @@ __global__ void advance_kernel(LossScale* scale, const int64_t* skipped) {
   scale->advance(*skipped);
 }
 
+constexpr int kPack = 8;
+
+void require_packs(Tensor logits) {
+  if (logits.columns % kPack == 0) return;
+  throw Error(ErrorCode::invalid_argument, "logits with " + std::to_string(logits.columns) +
+                                               " columns, expected a multiple of " +
+                                               std::to_string(kPack));
+}
+
 }  // namespace
 
 void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary,
                    Tensor losses, bool gradient, const LossScale* scale, void* stream) {
-  constexpr int kPack = 8;
-  if (logits.columns % kPack != 0) {
-    throw Error(ErrorCode::invalid_argument, "logits with " + std::to_string(logits.columns) +
-                                                 " columns, expected a multiple of " +
-                                                 std::to_string(kPack));
-  }
+  require_packs(logits);
   with_element(logits.type, [&]<class E>(E) {
     check(launch(cross_entropy_kernel<E, kPack>, dim3(static_cast<unsigned>(logits.rows)),
                  dim3(kThreads), stream, on, first, logits.as<E>(), losses.as<float>(), vocabulary,
@@ -108,10 +135,21 @@ void cross_entropy(const Tokens& on, int64_t first, Tensor logits, int64_t vocab
   });
 }
 
-void mean_loss(const Tokens& on, Tensor losses, Tensor mean, void* stream) {
-  check(launch(mean_loss_kernel, dim3(1), dim3(kThreads), stream, losses.as<const float>(),
-               losses.rows, on.counts, mean.as<float>()),
-        "the mean loss");
+void find_hits(const Tokens& on, int64_t first, Tensor logits, int64_t vocabulary, Tensor hits,
+               void* stream) {
+  require_packs(logits);
+  with_element(logits.type, [&]<class E>(E) {
+    check(launch(hits_kernel<E, kPack>, dim3(static_cast<unsigned>(logits.rows)), dim3(kThreads),
+                 stream, on, first, logits.as<const E>(), hits.as<float>(), vocabulary,
+                 logits.columns),
+          "an accuracy");
+  });
+}
+
+void mean(const Tokens& on, Tensor values, Tensor mean, void* stream) {
+  check(launch(mean_kernel, dim3(1), dim3(kThreads), stream, values.as<const float>(), values.rows,
+               on.counts, mean.as<float>()),
+        "a mean");
 }
 
 void advance(LossScale* scale, const int64_t* skipped, void* stream) {

@@ -238,8 +238,12 @@ class GpuOps final : public Ops {
                      Tensor losses, bool gradient, const LossScale* scale) override {
     cuda::cross_entropy(tokens, first, logits, vocabulary, losses, gradient, scale, stream());
   }
-  void mean_loss(const Tokens& tokens, Tensor losses, Tensor mean) override {
-    cuda::mean_loss(tokens, losses, mean, stream());
+  void find_hits(const Tokens& tokens, int64_t first, Tensor logits, int64_t vocabulary,
+                 Tensor hits) override {
+    cuda::find_hits(tokens, first, logits, vocabulary, hits, stream());
+  }
+  void mean(const Tokens& tokens, Tensor values, Tensor mean) override {
+    cuda::mean(tokens, values, mean, stream());
   }
   void advance(LossScale* scale, const int64_t* skipped) override {
     cuda::advance(scale, skipped, stream());
