@@ -48,13 +48,15 @@ void Output::keep_as(CLI::App& app, const std::string& kind) {
 }
 
 // Before they are shown: what was seen is then not lost.
-void Output::keep(const std::vector<lab::Row>& rows, const std::string& as) const {
-  if (kind_.empty() || keeps_nothing_ || rows.empty()) return;
+void Output::keep(const std::vector<lab::Table>& tables, const std::string& as) const {
+  if (kind_.empty() || keeps_nothing_ || lab::joined(tables).rows.empty()) return;
   const std::string store = store_.empty() ? lab::default_store() : store_;
   if (store.empty() || (store_.empty() && !lab::Database::available())) return;
   const Invocation& asked = invocation();
-  const std::string trouble = lab::keep(
-      {lab::describe_origin(asked.command, asked.seed), as.empty() ? kind_ : as, rows}, store);
+  const std::string trouble =
+      lab::keep(lab::results_of(lab::describe_origin(asked.command, asked.seed),
+                                as.empty() ? kind_ : as, tables),
+                store);
   if (!trouble.empty()) fmt::print(stderr, "gallop: {}\n", trouble);
 }
 
@@ -63,15 +65,18 @@ void Output::show(const lab::Table& table) const {
 }
 
 void Output::emit(const lab::Table& table) const {
-  keep(table.rows);
+  keep({table});
   show(table);
 }
 
 void Output::emit_all(const std::vector<lab::Table>& tables) const {
+  keep(tables);
+  show_all(tables);
+}
+
+void Output::show_all(const std::vector<lab::Table>& tables) const {
   const lab::Format how = lab::parse_format(format);
-  const lab::Table joined = lab::joined(tables);
-  keep(joined.rows);
-  if (how == lab::Format::csv || how == lab::Format::json) return show(joined);
+  if (!for_people()) return show(lab::joined(tables));
   std::string all;
   for (const lab::Table& table : tables) {
     if (path.empty()) {
@@ -102,19 +107,19 @@ Invocation& invocation() {
   return asked;
 }
 
-std::string shell_words(int argc, const char* const* argv) {
+std::string shell_words(const std::vector<std::string>& words) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%^~";
-  std::string out = "gallop";
-  for (int i = 1; i < argc; ++i) {
-    std::string word = argv[i];
+  std::string out;
+  for (std::string word : words) {
     if (word.empty() || word.find_first_not_of(kPlain) != std::string::npos) {
       for (size_t at = 0; (at = word.find('\'', at)) != std::string::npos; at += 4) {
         word.replace(at, 1, "'\\''");
       }
       word.insert(0, 1, '\'').push_back('\'');
     }
-    out.append(1, ' ').append(word);
+    if (!out.empty()) out += ' ';
+    out += word;
   }
   return out;
 }

@@ -24,8 +24,10 @@ struct Output {
   // People get one table after the other, programs one with all rows.
   void emit_all(const std::vector<lab::Table>& tables) const;
   // The two halves of emit.
-  void keep(const std::vector<lab::Row>& rows, const std::string& as = {}) const;
+  void keep(const std::vector<lab::Table>& tables, const std::string& as = {}) const;
   void show(const lab::Table& table) const;
+  void show_all(const std::vector<lab::Table>& tables) const;
+  bool for_people() const { return format == "table" || format == "markdown"; }
 
  private:
   std::string kind_, store_;
@@ -34,11 +36,13 @@ struct Output {
 
 // What was asked for, for the results store.
 struct Invocation {
+  std::vector<std::string> words;  // gallop, and what it was given
   std::string command;
   std::optional<int64_t> seed;
 };
 Invocation& invocation();
-std::string shell_words(int argc, const char* const* argv);
+// As a shell reads them.
+std::string shell_words(const std::vector<std::string>& words);
 
 struct Where {
   std::string device = "cpu";
@@ -88,7 +92,7 @@ void add_bench(CLI::App& app);
 void add_precision(CLI::App& bench);
 void add_attention(CLI::App& bench);
 void add_train_bench(CLI::App& bench);
-void add_suite(CLI::App& app);
+void add_suite(CLI::App& app, int& exit_code);
 void add_cs336(CLI::App& suite);
 void add_adamw_8bit(CLI::App& suite);
 void add_history(CLI::App& app);
@@ -97,6 +101,10 @@ void add_diff(CLI::App& app, int& exit_code);
 void add_convert(CLI::App& app);
 void add_train(CLI::App& app, int& exit_code);
 void add_race(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app);
+void add_serve(CLI::App& app);
+void add_profile(CLI::App& app, int& exit_code);
+void add_suite_profile(CLI::App& suite, int& exit_code);
 void add_trial(CLI::App& app, int& exit_code);
 void add_advise(CLI::App& app);
 

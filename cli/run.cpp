@@ -22,16 +22,21 @@ int run_cli(int argc, char** argv) {
     cli::add_list(app);
     cli::add_check(app, exit_code);
     cli::add_bench(app);
-    cli::add_suite(app);
+    cli::add_suite(app, exit_code);
     cli::add_convert(app);
     cli::add_race(app, exit_code);
+    cli::add_profile(app, exit_code);
     cli::add_trial(app, exit_code);
     cli::add_advise(app);
+    cli::add_report(app);
+    cli::add_serve(app);
     cli::add_history(app);
     cli::add_diff(app, exit_code);
     cli::add_export(app);
     cli::add_train(app, exit_code);
-    cli::invocation() = {cli::shell_words(argc, argv), {}};
+    std::vector<std::string> words(argv, argv + argc);
+    if (!words.empty()) words[0] = "gallop";
+    cli::invocation() = {words, cli::shell_words(words), {}};
     if (argc == 1) {
       fmt::print("{}", app.help());
       return 2;

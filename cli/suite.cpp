@@ -120,13 +120,14 @@ void add_adan_gpt2(CLI::App& suite) {
 
 }  // namespace
 
-void add_suite(CLI::App& app) {
+void add_suite(CLI::App& app, int& exit_code) {
   CLI::App* suite = app.add_subcommand("suite", "Whole comparisons that people make by hand");
   suite->require_subcommand(1);
   add_adam_grid(*suite);
   add_adan_gpt2(*suite);
   add_cs336(*suite);
   add_adamw_8bit(*suite);
+  add_suite_profile(*suite, exit_code);
 }
 
 }  // namespace gallop::cli

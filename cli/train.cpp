@@ -127,7 +127,9 @@ class FirstSteps {
 
 void show(const TrainOptions& s, const lab::Row& row, const std::string& text,
           const std::vector<std::string>& notes) {
-  s.output.keep({row});
+  lab::Table kept;
+  kept.rows = {row};
+  s.output.keep({kept});
   if (s.output.format == "table" || s.output.format == "markdown") {
     lab::Table table = upright(row);
     table.notes = notes;

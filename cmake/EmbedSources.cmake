@@ -1,7 +1,7 @@
-# cmake -DOUT=FILE -DLISTS=ROOT|file|file... -P EmbedSources.cmake
+# cmake -DOUT=FILE -DHEADER=FILE -DNAMESPACE=NAME -DLISTS=ROOT|file|file... -P EmbedSources.cmake
 #
 # Writes a C++ file that holds files as texts, each under its path relative to the root before it.
-set(code "#include \"jit/sources.h\"\n\nnamespace gallop::jit {\nnamespace {\nconstexpr Source kSources[] = {\n")
+set(code "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\nnamespace {\nconstexpr Source kSources[] = {\n")
 string(REPLACE "|" ";" items "${LISTS}")
 foreach(item IN LISTS items)
   if(IS_DIRECTORY ${item})

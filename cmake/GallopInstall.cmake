@@ -3,6 +3,9 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS gallop gallop_gpt gallop_cli EXPORT gallopTargets)
 install(TARGETS gallop_main)
+if(TARGET gallop_mpi)
+  install(TARGETS gallop_mpi LIBRARY DESTINATION ${GALLOP_MODULE_FOLDER})
+endif()
 install(DIRECTORY include/gallop ${CMAKE_CURRENT_BINARY_DIR}/include/gallop
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(part core cpu cuda optimizer)

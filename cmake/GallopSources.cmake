@@ -14,11 +14,42 @@ function(gallop_embed_sources target)
       list(APPEND headers ${root}/src/cuda_emulator/${header}.h)
     endforeach()
   endif()
-  set(out ${CMAKE_CURRENT_BINARY_DIR}/generated/sources.gen.cpp)
-  set(lists ${root} ${rules} ${root}/src ${headers})
-  string(REPLACE ";" "|" lists "${lists}")
+  gallop_embed(${target} jit/sources.h gallop::jit ${root} ${rules} ${root}/src ${headers})
+endfunction()
+
+# The report's page, and the library that draws its charts.
+function(gallop_embed_page target)
+  set(folder ${PROJECT_SOURCE_DIR}/src/lab/page)
+  find_file(GALLOP_CHART_JS chart.min.js
+            PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist NO_DEFAULT_PATH
+            NO_CMAKE_FIND_ROOT_PATH)
+  set(library)
+  if(GALLOP_CHART_JS)
+    get_filename_component(where ${GALLOP_CHART_JS} DIRECTORY)
+    set(library ${where} ${GALLOP_CHART_JS})
+  else()
+    message(STATUS "no Chart.js (Debian: libjs-chart.js): reports have tables and no charts")
+  endif()
+  gallop_embed(${target} lab/page/sources.h gallop::lab::page ${folder} ${folder}/page.html
+               ${folder}/page.css ${folder}/page.js ${folder}/charts.js ${library})
+endfunction()
+
+# gallop_embed(target header namespace ROOT file... ROOT file...): texts that the header's sources()
+# gives back.
+function(gallop_embed target header namespace)
+  string(MAKE_C_IDENTIFIER ${namespace} name)
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/generated/${name}.gen.cpp)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/EmbedSources.cmake)
+  set(files)
+  foreach(path IN LISTS ARGN)
+    if(NOT IS_DIRECTORY ${path})
+      list(APPEND files ${path})
+    endif()
+  endforeach()
+  list(JOIN ARGN "|" lists)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DLISTS=${lists}" -P ${root}/cmake/EmbedSources.cmake
-    DEPENDS ${rules} ${headers} ${root}/cmake/EmbedSources.cmake VERBATIM)
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DHEADER=${header} -DNAMESPACE=${namespace}
+            "-DLISTS=${lists}" -P ${script}
+    DEPENDS ${files} ${script} VERBATIM)
   target_sources(${target} PRIVATE ${out})
 endfunction()

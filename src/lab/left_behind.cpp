@@ -25,11 +25,13 @@ Json to_json(const Results& r) {
   for (const Row& row : r.rows) {
     rows.push_back({config_json(row), result_json(row), samples_json(row)});
   }
+  Json shown = Json::array();
+  for (const Shown& s : r.shown) shown.push_back({s.title, s.columns, s.notes, s.rows});
   return {{"key", o.key},         {"time", o.time},     {"command", o.command},
           {"version", o.version}, {"commit", o.commit}, {"compiler", o.compiler},
           {"cpu", o.cpu},         {"cpus", o.cpus},     {"os", o.os},
           {"gpu", o.gpu},         {"driver", o.driver}, {"seed", o.seed ? Json(*o.seed) : Json()},
-          {"kind", r.kind},       {"rows", rows}};
+          {"kind", r.kind},       {"rows", rows},       {"shown", shown}};
 }
 
 Results from_json(const Json& j) {
@@ -42,6 +44,9 @@ Results from_json(const Json& j) {
   if (!j.at("seed").is_null()) o.seed = j.at("seed").get<int64_t>();
   r.kind = j.at("kind");
   for (const Json& row : j.at("rows")) r.rows.push_back(row_from(row.at(0), row.at(1), row.at(2)));
+  for (const Json& s : j.value("shown", Json::array())) {
+    r.shown.push_back({s.at(0), s.at(1), s.at(2), s.at(3)});
+  }
   return r;
 }
 

@@ -2,15 +2,16 @@
 #include "lab/race.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "bench/compare.h"
 #include "gallop/error.h"
 #include "gallop/rules.h"
-#include "gpt/config.h"
 
 namespace gallop::lab {
 namespace {
@@ -86,7 +87,12 @@ class Race {
   const TrialResult& result_of(const Entry& e) const { return done_.at(trial_hash(e.spec)); }
 
   bool run(const std::vector<Entry>& entries) {
-    if (!run_(entries, done_)) return false;
+    std::vector<Entry> once;  // a knob that a racer does not have makes several the same
+    std::set<std::string> seen;
+    for (const Entry& e : entries) {
+      if (seen.insert(trial_hash(e.spec)).second) once.push_back(e);
+    }
+    if (!run_(once, done_)) return false;
     return std::all_of(entries.begin(), entries.end(),
                        [&](const Entry& e) { return done_.contains(trial_hash(e.spec)); });
   }
@@ -108,10 +114,6 @@ class Race {
       steps_[{e.racer, e.workload}] = std::max<int64_t>(1, static_cast<int64_t>(steps));
     }
     return true;
-  }
-
-  static int64_t context_of(const TrialSpec& spec) {
-    return spec.context > 0 ? spec.context : gpt::parse_model(spec.model).context;
   }
 
   bool tune(std::vector<Standing>& standings) {
@@ -188,6 +190,17 @@ class Race {
 
 double figure(const RaceOptions& options, const TrialResult& result) {
   return options.goal == Goal::target ? result.time_to_target_s() : result.final_validation();
+}
+
+const char* figure_name(Goal goal) {
+  return goal == Goal::target ? "time_to_target_s" : "validation_loss";
+}
+
+std::string settings_text(const Settings& settings) {
+  std::vector<std::string> parts;
+  parts.reserve(settings.size());
+  for (const Setting& s : settings) parts.push_back(fmt::format("{}={}", s.name, brief(s.value)));
+  return fmt::format("{}", fmt::join(parts, " "));
 }
 
 RaceResult run_race(const RaceOptions& options, const RunEntries& run) {

@@ -8,14 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "lab/contender.h"
 #include "lab/search_space.h"
 #include "lab/trial.h"
 
 namespace gallop::lab {
 
-struct Racer {
-  std::string name;  // "lion", "adamw 8bit"
-  std::string optimizer, state = "fp32";
+struct Racer : Contender {
   std::vector<Settings> candidates;  // hyper-parameters to choose from; one: nothing to choose
 };
 
@@ -38,7 +37,7 @@ struct RaceOptions {
   double target = 0, budget_s = 0;
   int64_t tune_seeds = 1, seeds = 5;  // four against four can differ by more than chance
   uint64_t first_seed = 1;
-  std::string folder;  // of finished trials: what is there is not run again
+  std::string folder;  // of finished trials; who looks on finds how far it is there; may be empty
 };
 
 // A trial's part in a race.
@@ -79,6 +78,9 @@ RaceResult run_race(const RaceOptions& options, const RunEntries& run);
 
 // What is compared: seconds or a loss; low is good, and a miss is infinite.
 double figure(const RaceOptions& options, const TrialResult& result);
+
+const char* figure_name(Goal goal);
+std::string settings_text(const Settings& settings);  // "lr=0.01 beta1=0.9"
 
 // Hyper-parameters worth trying, for every rule that is built in: lr, around what its authors use.
 SearchRange usual_range(const std::string& optimizer);

@@ -25,9 +25,10 @@ const char* name_of(Entry::Stage stage) {
 }
 
 std::string describe(const RaceOptions& race, const Entry& e) {
-  std::string text = race.racers[e.racer].name;
-  for (const Setting& s : race.racers[e.racer].candidates[e.candidate]) {
-    text += fmt::format(" {}={}", s.name, brief(s.value));
+  const Racer& racer = race.racers[e.racer];
+  std::string text = racer.name;
+  if (const Settings& tried = racer.candidates[e.candidate]; !tried.empty()) {
+    text.append(1, ' ').append(settings_text(tried));
   }
   if (race.workloads.size() > 1) text += " on " + race.workloads[e.workload].name;
   return text;
@@ -37,6 +38,7 @@ std::string describe(const RaceOptions& race, const Entry& e) {
 
 RaceProgress::RaceProgress(const RaceOptions& race, const std::vector<Entry>& stage)
     : race_(race),
+      live_(race),
       stage_(stage.empty() ? "" : name_of(stage[0].stage)),
       total_(stage.size()),
       terminal_(stderr_redraws()),
@@ -53,19 +55,25 @@ RaceProgress::~RaceProgress() {
 
 void RaceProgress::known(const Entry& entry, const TrialResult& result) {
   ++known_;
+  live_.end(entry, result);
   best_.try_emplace(describe(race_, entry), figure(race_, result));
 }
 
-void RaceProgress::begin(const Entry& entry) { running_[&entry] = {Clock::now(), {}}; }
+void RaceProgress::begin(const Entry& entry) {
+  running_[&entry] = {Clock::now(), {}};
+  live_.begin(entry);
+}
 
 void RaceProgress::point(const Entry& entry, const TrialPoint& point) {
   running_[&entry].last = point;
+  live_.point(entry, point);
 }
 
 void RaceProgress::end(const Entry& entry, const TrialResult& result, bool again) {
   running_.erase(&entry);
   if (again) return;
   ++ended_;
+  live_.end(entry, result);
   const auto [at, first] = best_.try_emplace(describe(race_, entry), figure(race_, result));
   if (!first) at->second = std::min(at->second, figure(race_, result));
 }
@@ -114,6 +122,7 @@ void RaceProgress::erase() {
 }
 
 void RaceProgress::draw() {
+  live_.tell(summary());
   const Clock::time_point now = Clock::now();
   if (now - last_ < (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlain))) return;
   last_ = now;

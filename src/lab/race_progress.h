@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lab/race.h"
+#include "lab/race_live.h"
 
 namespace gallop::lab {
 
@@ -39,6 +40,7 @@ class RaceProgress {
   void erase();
 
   const RaceOptions& race_;
+  RaceLive live_;
   std::string stage_;
   size_t total_, known_ = 0, ended_ = 0;
   std::map<const Entry*, Running> running_;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "bench/compare.h"
 #include "lab/scores.h"
@@ -25,21 +24,10 @@ std::vector<double> figures(const RaceOptions& o, const Standing& s) {
 
 // "3 reached, 1 missed", or nothing where all went well.
 std::string ends_of(const Standing& s) {
-  std::map<TrialEnd, int> count;
-  for (const Finished& f : s.finals) ++count[f.result.end];
-  std::vector<std::string> parts;
-  parts.reserve(count.size());
-  for (const auto& [end, n] : count) parts.push_back(fmt::format("{} {}", n, to_string(end)));
-  return parts.empty() ? "nothing worked" : fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::string settings_of(const Racer& racer, const Standing& s) {
-  if (!s.best) return "";
-  std::vector<std::string> parts;
-  for (const Setting& setting : racer.candidates[*s.best]) {
-    parts.push_back(fmt::format("{}={}", setting.name, brief(setting.value)));
-  }
-  return fmt::format("{}", fmt::join(parts, " "));
+  std::vector<TrialEnd> ends;
+  ends.reserve(s.finals.size());
+  for (const Finished& f : s.finals) ends.push_back(f.result.end);
+  return ends.empty() ? "nothing worked" : count_ends(ends);
 }
 
 template <class F>
@@ -49,8 +37,26 @@ Value median_of(const Standing& s, F value) {
   return values.empty() ? Value() : Value(bench::median_with_misses(values));
 }
 
-const char* name_of(Goal goal) {
-  return goal == Goal::target ? "time_to_target_s" : "validation_loss";
+Value accuracy_of(const Standing& s) {
+  const bool known = std::none_of(s.finals.begin(), s.finals.end(), [](const Finished& f) {
+    return std::isnan(f.result.final_accuracy());
+  });
+  if (!known) return {};
+  return median_of(s, [](const TrialResult& r) { return r.final_accuracy(); });
+}
+
+struct Spikes {
+  int64_t count = 0;
+  double worst = 0;
+};
+
+Spikes spikes_of(const std::vector<Finished>& runs) {
+  Spikes out;
+  for (const Finished& f : runs) {
+    out.count += f.result.spikes;
+    out.worst = std::max(out.worst, f.result.worst_spike);
+  }
+  return out;
 }
 
 Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double wins) {
@@ -59,9 +65,10 @@ Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double
   Row row;
   row.set("workload", o.workloads[s.workload].name).set("optimizer", racer.name);
   row.set("steps", o.base.steps).set("batch", o.base.batch).set("precision", o.base.precision);
+  if (o.base.min_length > 0) row.set("min_length", o.base.min_length);
   row.set("device", o.base.device.substr(0, o.base.device.find(':'))).end_config();
-  row.set("best", settings_of(racer, s));
-  const std::string name = name_of(o.goal);
+  row.set("best", s.best ? settings_text(racer.candidates[*s.best]) : "");
+  const std::string name = figure_name(o.goal);
   row.set(name, median_of(s, [&](const TrialResult& r) { return figure(o, r); }));
   if (!mine.empty()) {
     const bench::Interval i = bench::bootstrap_interval(mine, bench::median_with_misses);
@@ -81,9 +88,12 @@ Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double
   row.set("final_loss", median_of(s, [](const TrialResult& r) { return r.final_validation(); }));
   row.set("perplexity",
           median_of(s, [](const TrialResult& r) { return std::exp(r.final_validation()); }));
+  row.set("accuracy", accuracy_of(s));
   row.set("train_s", median_of(s, [](const TrialResult& r) { return r.train_s; }));
   row.set("tokens_per_s", median_of(s, [](const TrialResult& r) { return r.tokens_per_s; }));
   row.set("memory_mb", median_of(s, [](const TrialResult& r) { return r.memory_mb; }));
+  const Spikes spikes = spikes_of(s.finals);
+  row.set("spikes", spikes.count).set("worst_spike", spikes.worst);
   row.set("trials", racer.candidates.size()).set("tuning_s", s.tuning_s).set("outcome", ends_of(s));
   return row;
 }
@@ -121,11 +131,24 @@ std::vector<std::string> at_an_end(const RaceOptions& o, const RaceResult& resul
   return out;
 }
 
+// Only where there are some.
+void add_spikes(Table& table, const RaceResult& result) {
+  const bool any = std::any_of(result.standings.begin(), result.standings.end(),
+                               [](const Standing& s) { return spikes_of(s.finals).count > 0; });
+  if (!any) return;
+  table.columns.insert(table.columns.end() - 1, {"spikes", "worst_spike"});
+  table.notes.emplace_back(
+      "spikes: sudden rises of the training loss in all these runs, by more than 8 of its usual "
+      "deviations; worst_spike: how far it rose");
+}
+
 }  // namespace
+
+std::string race_title(const RaceOptions& o) { return fmt::format("Race: {}", goal_text(o)); }
 
 Table leaderboard(const RaceOptions& o, const RaceResult& result) {
   Table table;
-  table.title = fmt::format("Race: {}", goal_text(o));
+  table.title = race_title(o);
   for (size_t w = 0; w < o.workloads.size(); ++w) {
     std::vector<const Standing*> here;
     std::vector<std::vector<double>> values;
@@ -147,21 +170,22 @@ Table leaderboard(const RaceOptions& o, const RaceResult& result) {
     for (auto& [middle, row] : rows) table.rows.push_back(std::move(row));
   }
   if (o.workloads.size() > 1) table.columns.emplace_back("workload");
-  for (const char* name :
-       {"optimizer", "best", name_of(o.goal), "low", "high", "ratio", "ratio_low", "ratio_high",
-        "verdict", "win_probability", "tokens_per_s", "memory_mb", "tuning_s", "outcome"}) {
+  for (const char* name : {"optimizer", "best", figure_name(o.goal), "low", "high", "ratio",
+                           "ratio_low", "ratio_high", "verdict", "win_probability", "accuracy",
+                           "tokens_per_s", "memory_mb", "tuning_s", "outcome"}) {
     table.columns.emplace_back(name);
   }
+  add_spikes(table, result);
   table.notes.push_back(fmt::format(
-      "medians over {} seeds that tuning has not seen; low and high bound them, and the ratio to "
+      "medians over {} seed{} that tuning has not seen; low and high bound them, and the ratio to "
       "{}, with 95 % confidence (bootstrap over seeds); a miss counts as infinite",
-      o.seeds, o.racers[0].name));
+      o.seeds, o.seeds == 1 ? "" : "s", o.racers[0].name));
   const size_t tries = o.racers[0].candidates.size();
   if (tries > 1) {
     table.notes.push_back(fmt::format(
-        "each was tuned by the same number of trials, {} with {} seeds each, and the best by its "
+        "each was tuned by the same number of trials, {} with {} seed{} each, and the best by its "
         "median ran again; tuning_s is what that took",
-        tries, o.tune_seeds));
+        tries, o.tune_seeds, o.tune_seeds == 1 ? "" : "s"));
   } else {
     table.notes.emplace_back("nothing was tuned: another learning rate may turn the order round");
   }
@@ -205,42 +229,51 @@ Table profiles(const RaceOptions& o, const RaceResult& result) {
   return table;
 }
 
+Row trial_row(const RaceOptions& o, const Entry& entry, const TrialResult& result) {
+  const Racer& racer = o.racers[entry.racer];
+  const TrialSpec& spec = entry.spec;
+  Row row;
+  row.set("stage", entry.stage == Entry::Stage::final ? "final" : "tuning");
+  row.set("workload", o.workloads[entry.workload].name);
+  row.set("optimizer", racer.name);
+  for (const auto& [name, value] : spec.hyper) row.set(name, value);
+  row.set("steps", spec.steps).set("batch", spec.batch).set("precision", spec.precision);
+  if (spec.min_length > 0) row.set("min_length", spec.min_length);
+  row.set("device", spec.device.substr(0, spec.device.find(':'))).end_config();
+  row.set("seed", entry.seed).set("outcome", to_string(result.end));
+  if (!result.message.empty()) row.set("message", result.message);
+  row.set("validation_loss", result.final_validation());
+  const double accuracy_at_end = result.final_accuracy();
+  row.set("accuracy", std::isnan(accuracy_at_end) ? Value() : Value(accuracy_at_end));
+  if (spec.target) {
+    row.set("target", *spec.target).set("time_to_target_s", result.time_to_target_s());
+    row.set("steps_to_target", result.steps_to_target());
+  }
+  row.set("train_s", result.train_s)
+      .set("prepare_s", result.prepare_s)
+      .set("evaluate_s", result.evaluate_s);
+  row.set("tokens_per_s", result.tokens_per_s).set("memory_mb", result.memory_mb);
+  row.set("spikes", result.spikes).set("worst_spike", result.worst_spike);
+  std::vector<double> step, seconds, loss, validation, accuracy;
+  for (const TrialPoint& p : result.points) {
+    step.push_back(static_cast<double>(p.step));
+    seconds.push_back(p.train_s);
+    loss.push_back(p.loss);
+    validation.push_back(p.validation);
+    accuracy.push_back(p.accuracy);
+  }
+  row.keep_samples("curve_step", step).keep_samples("curve_s", seconds);
+  row.keep_samples("curve_loss", loss).keep_samples("curve_validation", validation);
+  row.keep_samples("curve_accuracy", accuracy);
+  return row;
+}
+
 std::vector<Row> trial_rows(const RaceOptions& o, const RaceResult& result) {
   std::vector<Row> rows;
-  const auto add = [&](const Finished& f, const char* stage) {
-    const Racer& racer = o.racers[f.entry.racer];
-    const TrialSpec& spec = f.entry.spec;
-    Row row;
-    row.set("stage", stage).set("workload", o.workloads[f.entry.workload].name);
-    row.set("optimizer", racer.name);
-    for (const auto& [name, value] : spec.hyper) row.set(name, value);
-    row.set("steps", spec.steps).set("batch", spec.batch).set("precision", spec.precision);
-    row.set("device", spec.device.substr(0, spec.device.find(':'))).end_config();
-    row.set("seed", f.entry.seed).set("outcome", to_string(f.result.end));
-    if (!f.result.message.empty()) row.set("message", f.result.message);
-    row.set("validation_loss", f.result.final_validation());
-    if (spec.target) {
-      row.set("target", *spec.target).set("time_to_target_s", f.result.time_to_target_s());
-      row.set("steps_to_target", f.result.steps_to_target());
-    }
-    row.set("train_s", f.result.train_s)
-        .set("prepare_s", f.result.prepare_s)
-        .set("evaluate_s", f.result.evaluate_s);
-    row.set("tokens_per_s", f.result.tokens_per_s).set("memory_mb", f.result.memory_mb);
-    std::vector<double> step, seconds, loss, validation;
-    for (const TrialPoint& p : f.result.points) {
-      step.push_back(static_cast<double>(p.step));
-      seconds.push_back(p.train_s);
-      loss.push_back(p.loss);
-      validation.push_back(p.validation);
-    }
-    row.keep_samples("curve_step", step).keep_samples("curve_s", seconds);
-    row.keep_samples("curve_loss", loss).keep_samples("curve_validation", validation);
-    rows.push_back(std::move(row));
-  };
   for (const Standing& s : result.standings) {
-    for (const Finished& f : s.tuned) add(f, "tuning");
-    for (const Finished& f : s.finals) add(f, "final");
+    for (const auto* stage : {&s.tuned, &s.finals}) {
+      for (const Finished& f : *stage) rows.push_back(trial_row(o, f.entry, f.result));
+    }
   }
   return rows;
 }

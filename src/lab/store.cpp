@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 
 #include "gallop/error.h"
 #include "lab/left_behind.h"
@@ -14,7 +15,7 @@
 namespace gallop::lab {
 namespace {
 
-constexpr int64_t kLayout = 1;  // of the tables
+constexpr int64_t kLayout = 2;  // of the tables; 1 had no `shown`
 
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS runs(
@@ -25,9 +26,13 @@ CREATE TABLE IF NOT EXISTS runs(
 CREATE TABLE IF NOT EXISTS rows(
   id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs(id), config TEXT NOT NULL,
   config_hash TEXT NOT NULL, result TEXT NOT NULL, samples TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS shown(
+  run INTEGER NOT NULL REFERENCES runs(id), title TEXT NOT NULL, columns TEXT NOT NULL,
+  notes TEXT NOT NULL, rows INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS shown_of_run ON shown(run);
 CREATE INDEX IF NOT EXISTS rows_of_run ON rows(run);
 CREATE INDEX IF NOT EXISTS rows_of_config ON rows(config_hash);
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 )sql";
 
 std::string with_folder(const std::string& path, Store::Access access) {
@@ -75,7 +80,7 @@ Store::Store(const std::string& path, Access access, double patience_s)
     : database_(with_folder(path, access), access, patience_s) {
   const int64_t layout = known_layout();
   if (access == Access::read) return;
-  if (layout == 0) make_tables();
+  if (layout < kLayout) make_tables();
   take_in_left_behind();
 }
 
@@ -127,6 +132,11 @@ int64_t Store::add(const Results& results) {
     insert.bind(id).bind(dump(config_json(row))).bind(config_hash(results.kind, row));
     insert.bind(dump(result_json(row))).bind(dump(samples_json(row))).step();
   }
+  for (const Shown& s : results.shown) {
+    Statement insert = database_.prepare(
+        "INSERT INTO shown(run, title, columns, notes, rows) VALUES(?, ?, ?, ?, ?)");
+    insert.bind(id).bind(s.title).bind(dump(s.columns)).bind(dump(s.notes)).bind(s.rows).step();
+  }
   transaction.commit();
   return id;
 }
@@ -155,13 +165,15 @@ std::vector<StoredRun> Store::runs(const Wanted& wanted) const {
 
 std::vector<StoredRow> Store::rows(const Wanted& wanted) const {
   Statement found = database_.prepare(
-      "SELECT runs.id, runs.kind, rows.config_hash, rows.config, rows.result, rows.samples FROM "
-      "rows JOIN runs ON rows.run = runs.id" +
+      "SELECT runs.id, runs.kind, rows.config_hash, rows.config, rows.result, rows.samples, "
+      "runs.cpu, runs.cpus, runs.gpu FROM rows JOIN runs ON rows.run = runs.id" +
       clause(wanted) + " ORDER BY rows.id");
   bind(found, wanted);
   std::vector<StoredRow> out;
   while (found.step()) {
-    StoredRow r{found.integer(0), found.text(1), found.text(2), {}};
+    Origin where;
+    where.cpu = found.text(6), where.cpus = found.integer(7), where.gpu = found.text(8);
+    StoredRow r{found.integer(0), found.text(1), found.text(2), {}, machine_of(where)};
     try {
       r.row = row_from(Json::parse(found.text(3)), Json::parse(found.text(4)),
                        Json::parse(found.text(5)));
@@ -172,6 +184,27 @@ std::vector<StoredRow> Store::rows(const Wanted& wanted) const {
     const bool fits = std::all_of(wanted.with.begin(), wanted.with.end(),
                                   [&](const auto& field) { return has(r.row, field); });
     if (fits) out.push_back(std::move(r));
+  }
+  return out;
+}
+
+std::vector<Table> Store::tables(int64_t run) const {
+  std::vector<Table> out;
+  std::vector<int64_t> sizes;
+  if (known_layout() > 1) {
+    Statement found = database_.prepare(
+        "SELECT title, columns, notes, rows FROM shown WHERE run = ? ORDER BY rowid");
+    found.bind(run);
+    while (found.step()) {
+      out.push_back({found.text(0), {}, Json::parse(found.text(2)), Json::parse(found.text(1))});
+      sizes.push_back(found.integer(3));
+    }
+  }
+  if (out.empty()) out.emplace_back(), sizes.push_back(std::numeric_limits<int64_t>::max());
+  size_t at = 0;
+  for (StoredRow& row : rows({run, {}, {}, {}})) {
+    while (at + 1 < out.size() && std::ssize(out[at].rows) >= sizes[at]) ++at;
+    out[at].rows.push_back(std::move(row.row));
   }
   return out;
 }
@@ -189,6 +222,19 @@ void Store::take_in_left_behind() {
     add(left.results());
     left.remove();
   }
+}
+
+std::string machine_of(const Origin& o) {
+  const std::string cpu = fmt::format("{}, {} CPUs", o.cpu, o.cpus);
+  return o.gpu.empty() ? cpu : fmt::format("{}; {}", o.gpu, cpu);
+}
+
+Results results_of(Origin origin, std::string kind, const std::vector<Table>& tables) {
+  Results out{std::move(origin), std::move(kind), joined(tables).rows, {}};
+  for (const Table& t : tables) {
+    out.shown.push_back({t.title, t.columns, t.notes, std::ssize(t.rows)});
+  }
+  return out;
 }
 
 std::string default_store() {

@@ -24,12 +24,22 @@ struct Origin {
 // This program on this machine, now.
 Origin describe_origin(const std::string& command, std::optional<int64_t> seed);
 
-// The rows of one command.
+// A table that was shown: all but its rows.
+struct Shown {
+  std::string title;
+  std::vector<std::string> columns, notes;
+  int64_t rows = 0;  // how many, from where the last table ended
+};
+
+// What one command found.
 struct Results {
   Origin origin;
   std::string kind;  // "bench step", "train"
   std::vector<Row> rows;
+  std::vector<Shown> shown;
 };
+
+Results results_of(Origin origin, std::string kind, const std::vector<Table>& tables);
 
 struct StoredRun {
   int64_t id = 0;
@@ -42,7 +52,11 @@ struct StoredRow {
   int64_t run = 0;
   std::string kind, config_hash;
   Row row;
+  std::string machine;  // where it was measured: GPUs and CPUs
 };
+
+// Its GPUs, if any, and CPUs.
+std::string machine_of(const Origin& origin);
 
 // What of a store is wanted; nothing set: all of it.
 struct Wanted {
@@ -62,6 +76,8 @@ class Store {
 
   std::vector<StoredRun> runs(const Wanted& wanted) const;  // oldest first
   std::vector<StoredRow> rows(const Wanted& wanted) const;
+  // As they were shown; one of all rows where that is not known.
+  std::vector<Table> tables(int64_t run) const;
   int64_t last_run(int64_t before) const;  // 0: the last, 1: the one before it; throws if none
 
  private:

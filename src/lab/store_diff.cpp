@@ -2,10 +2,12 @@
 #include "lab/store_diff.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "bench/compare.h"
 #include "gallop/error.h"
@@ -126,6 +128,12 @@ Compared compare(const Pair& p, Unit unit) {
   return c;
 }
 
+std::set<std::string> machines(const std::vector<StoredRow>& rows) {
+  std::set<std::string> out;
+  for (const StoredRow& row : rows) out.insert(row.machine);
+  return out;
+}
+
 }  // namespace
 
 Diff compare_results(const std::vector<StoredRow>& a, const std::vector<StoredRow>& b,
@@ -202,6 +210,13 @@ Diff compare_results(const std::vector<StoredRow>& a, const std::vector<StoredRo
         "maybe: the samples differ, but those of one process share its luck, and two processes of "
         "the same program often do too; with {} runs on each side it is known",
         kRuns));
+  }
+  const auto here = machines(a), there = machines(b);
+  if (here != there) {
+    table.notes.push_back(
+        fmt::format("they were measured on different machines, which may be all the difference: {} "
+                    "and {}",
+                    fmt::join(here, " / "), fmt::join(there, " / ")));
   }
   if (only_a + only_b > 0) {
     table.notes.push_back(

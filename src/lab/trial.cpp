@@ -7,10 +7,15 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <optional>
+#include <span>
 
+#include "bench/statistics.h"
 #include "data/corpus.h"
 #include "gallop/error.h"
 #include "gpt/run.h"
+#include "lab/loss_spikes.h"
+#include "lab/trial_watch.h"
 
 namespace gallop::lab {
 namespace {
@@ -49,10 +54,14 @@ TrialEnd end_of(const gpt::RunResult& run, bool reached, bool has_target) {
 
 void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& on_point,
            TrialResult& result) {
+  std::optional<TrialWatch> watch;
+  if (spec.watch) watch.emplace(parse_device(spec.device), spec.threads);
   const std::unique_ptr<data::Corpus> corpus = data::open_corpus(spec.data);
+  if (watch) watch->opened();
   gpt::RunOptions o;
   o.steps = spec.steps;
   o.data_seed = spec.data_seed;
+  o.min_length = spec.min_length;
   o.eval_every = spec.eval_every;
   o.eval_batches = spec.eval_batches;
   gpt::Trainer trainer(trainer_options(spec));
@@ -60,8 +69,11 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   result.memory_mb = static_cast<double>(trainer.memory().total()) / (1 << 20);
   bool reached = false;
   double spent_s = 0, first_s = 0;
+  LossSpikes spikes;
   gpt::RunCallbacks callbacks;
   callbacks.step = [&](const gpt::StepReport& r) {
+    if (watch) watch->step(r.train_s);
+    spikes.add(r.loss);
     // The first step also prepares: kernels are loaded, a graph is recorded. It counts as one of
     // the others.
     if (r.step == 1) first_s = r.train_s;
@@ -70,7 +82,7 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
                   ? first_s
                   : others_s * static_cast<double>(r.step) / static_cast<double>(r.step - 1);
     if (!r.evaluated || !r.validation) return;
-    result.points.push_back({r.step, spent_s, r.smoothed, *r.validation});
+    result.points.push_back({r.step, spent_s, r.smoothed, *r.validation, *r.accuracy});
     reached = spec.target && *r.validation <= *spec.target;
     if (on_point) on_point(result.points.back());
   };
@@ -84,9 +96,21 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   result.prepare_s = run.start_s - first_s + run.train_s - spent_s;
   result.tokens_per_s = run.tokens_per_s;
   result.data_wait_s = run.data_wait_s;
+  if (watch) result.usage = watch->end(run, trainer.memory());
+  result.spikes = spikes.count();
+  result.worst_spike = spikes.worst();
 }
 
 }  // namespace
+
+int64_t context_of(const TrialSpec& spec) {
+  return spec.context > 0 ? spec.context : gpt::parse_model(spec.model).context;
+}
+
+double TrialUsage::later_step_s() const {
+  const size_t from = step_s.size() > kSettled ? kSettled : 0;
+  return bench::mean(std::span(step_s).subspan(from));
+}
 
 double TrialResult::time_to_target_s() const {
   if (end != TrialEnd::reached) return kInfinite;
@@ -103,6 +127,10 @@ double TrialResult::final_validation() const {
                      end == TrialEnd::missed || end == TrialEnd::timed_out;
   if (!whole || points.empty() || !std::isfinite(points.back().validation)) return kInfinite;
   return points.back().validation;
+}
+
+double TrialResult::final_accuracy() const {
+  return std::isfinite(final_validation()) ? points.back().accuracy : 0;
 }
 
 double TrialResult::best_validation() const {

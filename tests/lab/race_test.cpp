@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "folder.h"
 #include "gallop/error.h"
@@ -145,6 +147,35 @@ TEST(Race, DivergedCandidatesLoseAndRacersWithoutAnyAreNotDropped) {
   EXPECT_THAT(t.notes, testing::Contains(HasSubstr("lion: nothing worked; diverged")));
 }
 
+TEST(Race, AccuraciesAreThoseOfTheEnd) {
+  RaceOptions o = options();
+  o.base.min_length = 3;
+  Fake fake;
+  fake.formula = [](const Entry& e) {
+    TrialResult r = ended(2.0);
+    if (e.racer == 1) return r;  // not known
+    if (e.spec.seed == 4) return ended(kInf);
+    r.points[0].accuracy = 0.125 * double(e.spec.seed);
+    r.points.insert(r.points.begin(), {50, 5, 3, 3, 0.0625});
+    return r;
+  };
+  const RaceResult r = run_race(o, fake.run());
+  const Table t = leaderboard(o, r);
+  EXPECT_EQ(*number(t.rows[0], "accuracy"), 0.25);  // of seeds 2, 3 and 4, which is a miss
+  EXPECT_FALSE(number(t.rows[1], "accuracy"));
+  EXPECT_THAT(t.columns, testing::Contains("accuracy"));
+  const std::vector<Row> trials = trial_rows(o, r);
+  const auto final = std::ranges::find_if(trials, [](const Row& row) {
+    return text(row, "stage") == "final" && text(row, "seed") == "3";
+  });
+  ASSERT_NE(final, trials.end());
+  EXPECT_EQ(*number(*final, "accuracy"), 0.375);
+  EXPECT_EQ(*number(*final, "min_length"), 3);
+  EXPECT_EQ(*number(t.rows[0], "min_length"), 3);
+  EXPECT_THAT(final->samples(),
+              testing::Contains(testing::Pair("curve_accuracy", ElementsAre(0.0625, 0.375))));
+}
+
 TEST(Race, AMissedTargetIsInfiniteAndTheNearestCandidateStillRuns) {
   RaceOptions o = options();
   o.goal = Goal::target;
@@ -182,6 +213,42 @@ TEST(Race, ABudgetGivesEachAsManyStepsAsItHasTimeFor) {
     if (e.stage == Entry::Stage::pace) continue;
     EXPECT_EQ(e.spec.steps, e.racer == 0 ? 600 : 1200);
   }
+}
+
+TEST(Race, SpikesAreShownWhereThereAreSome) {
+  const RaceOptions o = options();
+  Fake fake;
+  bool some = false;
+  fake.formula = [&](const Entry& e) {
+    TrialResult r = ended(2);
+    if (some && e.racer == 1) r.spikes = 2, r.worst_spike = double(e.spec.seed);
+    return r;
+  };
+  const Table calm = leaderboard(o, run_race(o, fake.run()));
+  EXPECT_THAT(calm.columns, testing::Not(testing::Contains("spikes")));
+  EXPECT_EQ(*number(calm.rows[0], "spikes"), 0);
+  some = true;
+  const RaceResult r = run_race(o, fake.run());
+  const Table t = leaderboard(o, r);
+  EXPECT_THAT(t.columns, testing::IsSupersetOf({"spikes", "worst_spike", "outcome"}));
+  EXPECT_EQ(text(t.rows[1], "optimizer"), "lion");
+  EXPECT_EQ(*number(t.rows[1], "spikes"), 6);
+  EXPECT_EQ(*number(t.rows[1], "worst_spike"), 4);
+  EXPECT_THAT(t.notes, testing::Contains(HasSubstr("sudden rises")));
+  const Table tried = tuning(o, r);
+  ASSERT_EQ(tried.rows.size(), 6U);
+  EXPECT_EQ(text(tried.rows[3], "tried"), "lr=1e-4");
+  EXPECT_EQ(*number(tried.rows[3], "spikes"), 2);
+}
+
+TEST(Race, WhatIsTheSameForARacerIsRunOnce) {
+  RaceOptions o = options();
+  o.racers = {racer("adamw", {1e-3})};
+  o.racers[0].candidates = {{{"lr", 1e-3}, {"decay_rate", -1}}, {{"lr", 1e-3}, {"decay_rate", 0}}};
+  Fake fake;
+  fake.formula = [](const Entry&) { return ended(2); };
+  EXPECT_EQ(run_race(o, fake.run()).standings[0].tuned.size(), 2U);
+  EXPECT_EQ(fake.ran.size(), 1U + 3);
 }
 
 TEST(Race, WithOneCandidateNothingIsTuned) {
@@ -307,6 +374,50 @@ TEST_F(RaceFolderTest, ARaceThatWasStoppedGoesOnAndRepeatsNothing) {
   EXPECT_EQ(again.standings[0].finals[0].result.final_validation(),
             whole.standings[0].finals[0].result.final_validation());
   EXPECT_EQ(trial_rows(o, again).size(), 8U);
+}
+
+TEST_F(RaceFolderTest, ThoseWhoShareItRunEachTrialOnce) {
+  const RaceOptions o = small();
+  const RaceFolder folder(folder_);
+  const std::string log = own_ / "log";
+  const auto take_part = [&](std::vector<double>& losses) {
+    RaceClaims claims(folder_);
+    RaceRunOptions h = here();
+    h.claims = &claims;
+    h.look_s = 0.05;
+    h.pool.jobs = 1;
+    h.pool.program = {"/bin/sh", "-c", "echo ran >> " + log + "; exec " GALLOP_PROGRAM " trial"};
+    for (const Standing& s : run_race(o, run_here(o, folder, h)).standings) {
+      for (const Finished& f : s.finals) losses.push_back(f.result.final_validation());
+    }
+  };
+  std::vector<double> mine, theirs;
+  std::thread other([&] { take_part(theirs); });
+  take_part(mine);
+  other.join();
+  EXPECT_EQ(mine.size(), 4U);
+  EXPECT_EQ(mine, theirs);
+  std::ifstream in(log);
+  const std::string ran((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(std::count(ran.begin(), ran.end(), '\n'), 2 * 2 + 2 * 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 8);
+}
+
+TEST_F(RaceFolderTest, WhatTimedOutIsRunAgainWithMoreTime) {
+  RaceOptions o = small();
+  o.racers = {racer("adamw", {1e-3})};
+  o.seeds = 1;
+  const RaceFolder folder(folder_);
+  RaceRunOptions h = here();
+  const auto end_with = [&](double timeout_s) {
+    h.pool.timeout_s = timeout_s;
+    return run_race(o, run_here(o, folder, h)).standings[0].finals.at(0).result.end;
+  };
+  h.pool.program = {"/bin/sh", "-c", "exec sleep 100"};
+  EXPECT_EQ(end_with(0.2), TrialEnd::timed_out);
+  h.pool.program = {GALLOP_PROGRAM, "trial"};
+  EXPECT_EQ(end_with(0.2), TrialEnd::timed_out);
+  EXPECT_EQ(end_with(100), TrialEnd::finished);
 }
 
 TEST_F(RaceFolderTest, WhatIsLostIsTriedOnceMoreAndNotKept) {

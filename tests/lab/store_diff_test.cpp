@@ -20,7 +20,7 @@ StoredRow around(double centre, int64_t batch = 4, int64_t run = 1) {
   for (int i = 0; i < 12; ++i) samples.push_back(centre * (1 + 0.001 * (i % 7 - 3)));
   row.set("total_ms", centre).set("tokens_per_s", 1000 / centre);
   row.keep_samples("total_ms", samples);
-  return {run, "bench train", "hash " + std::to_string(batch), row};
+  return {run, "bench train", "hash " + std::to_string(batch), row, "here"};
 }
 
 DiffOptions by_samples() {
@@ -41,6 +41,15 @@ TEST(StoreDiff, SaysWhatIsBetterAndWhatIsWorse) {
   const Diff slower = compare_results({around(9)}, {around(10)}, by_samples());
   EXPECT_EQ(verdict(slower), "worse");
   EXPECT_EQ(slower.worse, 1);
+}
+
+TEST(StoreDiff, SaysWhenMachinesDiffer) {
+  StoredRow elsewhere = around(9);
+  elsewhere.machine = "there";
+  const auto notes = [](const Diff& d) { return testing::PrintToString(d.table.notes); };
+  EXPECT_THAT(notes(compare_results({around(10)}, {elsewhere}, {})), HasSubstr("here and there"));
+  EXPECT_THAT(notes(compare_results({around(10)}, {around(9)}, {})),
+              testing::Not(HasSubstr("different machines")));
 }
 
 TEST(StoreDiff, FewRunsProveNothing) {

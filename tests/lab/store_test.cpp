@@ -38,7 +38,7 @@ Row some_row(int64_t batch = 4) {
 Results some_results(std::vector<Row> rows = {some_row()}) {
   Origin o = describe_origin("gallop bench train --model S", 7);
   o.commit = "abcdef123456";
-  return {o, "bench train", std::move(rows)};
+  return {o, "bench train", std::move(rows), {}};
 }
 
 class StoreTest : public testing::Test {
@@ -83,6 +83,43 @@ TEST_F(StoreTest, GivesBackWhatItWasGiven) {
   EXPECT_EQ(runs[0].origin.seed, 7);
   EXPECT_EQ(runs[0].origin.cpu, r.origin.cpu);
   EXPECT_THAT(runs[0].origin.time, testing::MatchesRegex("....-..-..T..:..:..Z"));
+}
+
+TEST_F(StoreTest, GivesBackTablesAsTheyWereShown) {
+  const Table first = {"Times", {some_row(1), some_row(2)}, {"a note"}, {"batch", "total_ms"}};
+  const Table empty = {"Nothing", {}, {"none fitted"}, {}},
+              last = {"Memory", {some_row(3)}, {}, {}};
+  const Results r = results_of(some_results().origin, "suite", {first, empty, last});
+  const auto expect_same = [&](const std::vector<Table>& tables) {
+    ASSERT_EQ(tables.size(), 3U);
+    EXPECT_EQ(tables[0].title, "Times");
+    EXPECT_EQ(tables[0].notes, first.notes);
+    EXPECT_EQ(tables[0].columns, first.columns);
+    EXPECT_EQ(tables[0].rows.size(), 2U);
+    EXPECT_THAT(tables[1].rows, IsEmpty());
+    EXPECT_EQ(tables[1].notes, empty.notes);
+    ASSERT_EQ(tables[2].rows.size(), 1U);
+    EXPECT_EQ(*tables[2].rows[0].find("batch"), Value(int64_t{3}));
+  };
+  Store store(path_, Store::Access::write);
+  expect_same(store.tables(store.add(r)));
+  const std::string other = folder_ / "other.db";  // and by way of a file beside it
+  leave_behind(r, other);
+  Store(other, Store::Access::write);
+  expect_same(Store(other, Store::Access::read).tables(1));
+  EXPECT_EQ(store.tables(store.add(some_results())).at(0).rows.size(), 1U);
+}
+
+TEST_F(StoreTest, TakesStoresOfTheFirstLayout) {
+  Store(path_, Store::Access::write).add(some_results());
+  {
+    const Database old(path_, Database::Access::write, 1);
+    old.run("DROP TABLE shown; PRAGMA user_version = 1;");
+  }
+  EXPECT_EQ(Store(path_, Store::Access::read).tables(1).at(0).rows.size(), 1U);
+  Store(path_, Store::Access::write)
+      .add(results_of(some_results().origin, "x", {{"T", {}, {}, {}}}));
+  EXPECT_EQ(Store(path_, Store::Access::read).tables(2).at(0).title, "T");
 }
 
 TEST_F(StoreTest, TellsConfigurationsApartAndNotResults) {

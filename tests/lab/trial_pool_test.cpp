@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "gallop/error.h"
@@ -72,6 +73,32 @@ TEST(TrialPool, AProcessThatEndsIsATrialThatIsLost) {
   EXPECT_THAT(seen.results[0].message, HasSubstr("signal 9"));
   o.program = {"/no/such/program"};
   EXPECT_THROW(run_trials(std::vector{small()}, o, seen.events()), Error);
+}
+
+TEST(TrialPool, WhatTakesTooLongTimesOut) {
+  TrialPoolOptions o = pool(2);
+  o.timeout_s = 0.5;
+  o.program = {"/bin/sh", "-c", "read line; exec sleep 100"};
+  Seen seen;
+  run_trials(std::vector{small(), small()}, o, seen.events());
+  ASSERT_EQ(seen.results.size(), 2U);
+  EXPECT_EQ(seen.results[1].end, TrialEnd::timed_out);
+  EXPECT_FALSE(std::isfinite(seen.results[1].final_validation()));
+  EXPECT_THAT(seen.results[1].message, HasSubstr("ended after 0.5 s"));
+}
+
+TEST(TrialPool, TrialsWaitForTheirTurn) {
+  std::vector<int> asked(3);
+  Seen seen;
+  TrialEvents events = seen.events();
+  events.turn = [&](size_t i) {
+    ++asked[i];
+    if (i == 0) return asked[0] < 3 ? Turn::later : Turn::now;
+    return i == 1 ? Turn::never : Turn::now;
+  };
+  run_trials(std::vector{small(), small(), small()}, pool(), events);
+  EXPECT_EQ(seen.begun, (std::vector<size_t>{2, 0}));
+  EXPECT_EQ(seen.results.size(), 2U);
 }
 
 TEST(TrialPool, WhatIsStoppedIsNoResult) {
