@@ -2,7 +2,7 @@
 .PHONY: demo build test quick-test format deps clean gpu-test help
 
 help:
-	@echo "make demo    build and show: this machine, the optimizers, a check, a small bench, a small training run"
+	@echo "make demo    build and show: this machine, the optimizers, a check, benches, a race of six optimizers, report.html"
 	@echo "make build   build/release/gallop"
 	@echo "make test    everything CI runs: tests, checks, sanitizers, fuzzing, cross-build, install, format"
 	@echo "make quick-test   the unit tests alone"
