@@ -73,6 +73,7 @@ lab::Row origin_row(const lab::StoredRun& r) {
       .set("command", o.command)
       .set("seed", o.seed ? lab::Value(*o.seed) : lab::Value());
   row.set("cpu", o.cpu).set("cpus", o.cpus).set("gpu", o.gpu).set("driver", o.driver);
+  row.set("clocks", o.clocks);
   row.set("os", o.os).set("compiler", o.compiler).set("version", o.version);
   return row;
 }

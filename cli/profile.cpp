@@ -14,6 +14,8 @@
 namespace gallop::cli {
 namespace {
 
+constexpr const char* kRuns = "profile run";
+
 struct ProfileFlags {
   Output output;
   Where where;
@@ -83,16 +85,20 @@ int run(ProfileFlags& f) {
   if (!f.baseline.empty()) o.baseline = lab::find_contender(o.contenders, f.baseline);
   std::vector<lab::ProfileRun> runs = lab::plan_profile(o);
   const Signals signals;
-  if (!lab::run_profile(runs, trial_pool(f.where, f.jobs), [] { return Signals::asked(); })) {
-    fmt::print(stderr, "gallop: stopped; nothing was kept\n");
+  const bool whole =
+      lab::run_profile(runs, trial_pool(f.where, f.jobs), [] { return Signals::asked(); });
+  lab::Table each;
+  each.rows = lab::profile_run_rows(o, runs);
+  if (!whole) {
+    f.output.keep({each}, kRuns);
+    fmt::print(stderr, "gallop: stopped; {} runs had ended{}\n", runs.size(),
+               runs.empty() ? "" : fmt::format(": gallop history --kind '{}'", kRuns));
     return kInterrupted;
   }
   refuse_hopeless(runs);
   if (f.jobs > 1) f.notes.push_back(fmt::format("{} runs at a time share the machine", f.jobs));
   f.notes.emplace_back("this is what steps cost; gallop race says what they reach");
-  lab::Table each;
-  each.rows = lab::profile_run_rows(o, runs);
-  f.output.keep({each}, "profile run");
+  f.output.keep({each}, kRuns);
   const lab::Table summary = lab::profile_summary(o, runs);
   std::vector<lab::Table> tables = lab::profile_tables(o, runs);
   keep(f, summary, tables.back());

@@ -97,6 +97,7 @@ Machine describe_machine(const std::string& file_root) {
   machine.compiler = compiler_name();
   machine.flags_note = build_flags();
   machine.governor = files.governor();
+  machine.cpu_mhz = files.cpu_mhz();
   return machine;
 }
 

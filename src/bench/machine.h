@@ -21,6 +21,7 @@ struct Machine {
   std::string compiler;
   std::string flags_note;  // what this build was compiled for
   std::string governor;    // CPU frequency policy; often hidden in virtual machines
+  int64_t cpu_mhz = 0;     // right now, of the CPU that runs fastest
 };
 
 // file_root is put before /proc, /sys and /etc, for tests.

@@ -125,6 +125,18 @@ std::string MachineFiles::governor() const {
   return first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
 }
 
+int64_t MachineFiles::cpu_mhz() const {
+  int64_t most = 0;
+  std::istringstream lines(text("/proc/cpuinfo"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("cpu MHz"))
+      most = std::max(most, leading_number(value_of(line, "cpu MHz", ':')));
+  }
+  if (most > 0) return most;
+  // Arm's cpuinfo does not tell; this is in kHz.
+  return leading_number(first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")) / 1000;
+}
+
 // Version 2 names no controllers in /proc/self/cgroup, version 1 mounts each list of them.
 double MachineFiles::group_cpus(const std::string& controllers, const std::string& group) const {
   if (controllers.empty()) {

@@ -18,6 +18,7 @@ class MachineFiles {
   int64_t memory_bytes() const;
   std::string os_name() const;
   std::string governor() const;
+  int64_t cpu_mhz() const;     // now, of the fastest
   double cgroup_cpus() const;  // CPUs' worth of time the cgroups grant, infinite without a limit
 
  private:

@@ -100,13 +100,22 @@ std::vector<Gpu> find_gpus() {
   for (unsigned int i = 0; i < count; ++i) {
     Device device = nullptr;
     if (!nvml.call<DeviceByIndex>("nvmlDeviceGetHandleByIndex_v2", i, &device)) continue;
-    Gpu gpu{.name = "unnamed GPU", .memory_bytes = 0, .driver = driver};
+    Gpu gpu;
+    gpu.name = "unnamed GPU";
+    gpu.driver = driver;
     if (nvml.call<DeviceName>("nvmlDeviceGetName", device, text.data(), 127U)) {
       gpu.name = text.data();
     }
     DeviceMemory memory{};
     if (nvml.call<DeviceMemoryInfo>("nvmlDeviceGetMemoryInfo", device, &memory)) {
       gpu.memory_bytes = static_cast<int64_t>(memory.total);
+    }
+    nvml.call<DeviceClock>("nvmlDeviceGetClockInfo", device, kSmClock, &gpu.sm_mhz);
+    nvml.call<DeviceClock>("nvmlDeviceGetMaxClockInfo", device, kSmClock, &gpu.most_sm_mhz);
+    nvml.call<DeviceClock>("nvmlDeviceGetClockInfo", device, kMemoryClock, &gpu.memory_mhz);
+    unsigned long long reasons = 0;
+    if (nvml.call<DeviceReasons>("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons)) {
+      gpu.slowdown = slowdown_text(reasons);
     }
     gpus.push_back(std::move(gpu));
   }

@@ -14,6 +14,8 @@ struct Gpu {
   std::string name;
   int64_t memory_bytes = 0;
   std::string driver;
+  unsigned sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0;  // now, and the most there is
+  std::string slowdown;                                  // now: why it is held back, or empty
 };
 
 // Empty without NVML.

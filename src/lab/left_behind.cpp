@@ -31,7 +31,8 @@ Json to_json(const Results& r) {
           {"version", o.version}, {"commit", o.commit}, {"compiler", o.compiler},
           {"cpu", o.cpu},         {"cpus", o.cpus},     {"os", o.os},
           {"gpu", o.gpu},         {"driver", o.driver}, {"seed", o.seed ? Json(*o.seed) : Json()},
-          {"kind", r.kind},       {"rows", rows},       {"shown", shown}};
+          {"clocks", o.clocks},   {"kind", r.kind},     {"rows", rows},
+          {"shown", shown}};
 }
 
 Results from_json(const Json& j) {
@@ -40,7 +41,7 @@ Results from_json(const Json& j) {
   o.key = j.at("key"), o.time = j.at("time"), o.command = j.at("command");
   o.version = j.at("version"), o.commit = j.at("commit"), o.compiler = j.at("compiler");
   o.cpu = j.at("cpu"), o.cpus = j.at("cpus"), o.os = j.at("os"), o.gpu = j.at("gpu");
-  o.driver = j.at("driver");
+  o.driver = j.at("driver"), o.clocks = j.value("clocks", "");
   if (!j.at("seed").is_null()) o.seed = j.at("seed").get<int64_t>();
   r.kind = j.at("kind");
   for (const Json& row : j.at("rows")) r.rows.push_back(row_from(row.at(0), row.at(1), row.at(2)));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <random>
 
+#include "bench/clocks.h"
 #include "bench/machine.h"
 #include "bench/nvml.h"
 #include "commit.gen.h"
@@ -31,11 +32,13 @@ Origin describe_origin(const std::string& command, std::optional<int64_t> seed) 
   o.cpus = m.available_cpus;
   o.os = fmt::format("{}, {}", m.os, m.kernel);
   std::vector<std::string> names;
-  for (const bench::Gpu& gpu : bench::find_gpus()) {
+  const std::vector<bench::Gpu> gpus = bench::find_gpus();
+  for (const bench::Gpu& gpu : gpus) {
     names.push_back(gpu.name);
     o.driver = gpu.driver;
   }
   o.gpu = fmt::format("{}", fmt::join(names, ", "));
+  o.clocks = bench::clocks_text(m, gpus);
   return o;
 }
 

@@ -65,11 +65,12 @@ bool run_profile(std::vector<ProfileRun>& runs, const TrialPoolOptions& pool,
   TrialEvents events;
   events.stop = [&] { return stopped = stop(); };
   run_trials(trials, pool, events);
-  if (stopped) return false;
+  if (stopped) return runs.clear(), false;
   trials.clear();
   for (const ProfileRun& run : runs) trials.push_back(run.spec);
   Progress progress("profile", static_cast<int64_t>(runs.size()));
   std::set<size_t> under_way;
+  std::vector<ProfileRun> ended;
   const auto detail = [&] {
     std::vector<std::string> names;
     for (const size_t i : under_way) {
@@ -82,11 +83,13 @@ bool run_profile(std::vector<ProfileRun>& runs, const TrialPoolOptions& pool,
   events.begin = [&](size_t i) { under_way.insert(i); };
   events.end = [&](size_t i, const TrialResult& result) {
     runs[i].result = result;
+    ended.push_back(runs[i]);
     under_way.erase(i);
     progress.advance(1, detail());
   };
   events.wait = [&] { progress.advance(0, detail()); };
   run_trials(trials, pool, events);
+  if (stopped) runs = std::move(ended);
   return !stopped;
 }
 

@@ -35,8 +35,8 @@ size_t find_contender(const std::vector<Contender>& contenders, const std::strin
 // that a machine's drift hits all alike.
 std::vector<ProfileRun> plan_profile(const ProfileOptions& options);
 
-// Fills in results; false: stopped. A short run that counts for nothing comes first: it brings
-// the program and its libraries into the system's caches.
+// Fills in results; false: stopped, and only those that ended are left. A short run that counts for
+// nothing comes first: it brings the program and its libraries into the system's caches.
 bool run_profile(std::vector<ProfileRun>& runs, const TrialPoolOptions& pool,
                  const std::function<bool()>& stop);
 

@@ -19,16 +19,6 @@ constexpr auto kPlainInterval = std::chrono::seconds(10);
 constexpr int kBarCells = 20;
 constexpr std::string_view kEnd = "ended";  // the last plain line's detail
 
-// Cuts UTF-8 text after so many code points: a wrapped line could not be redrawn in place.
-std::string cut(const std::string& text, size_t columns) {
-  size_t points = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool starts_point = (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U;
-    if (starts_point && ++points > columns) return text.substr(0, i);
-  }
-  return text;
-}
-
 void write_stderr(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bench/compare.h"
 #include "lab/terminal.h"
 
 namespace gallop::lab {
@@ -56,7 +57,7 @@ RaceProgress::~RaceProgress() {
 void RaceProgress::known(const Entry& entry, const TrialResult& result) {
   ++known_;
   live_.end(entry, result);
-  best_.try_emplace(describe(race_, entry), figure(race_, result));
+  figures_[describe(race_, entry)].push_back(figure(race_, result));
 }
 
 void RaceProgress::begin(const Entry& entry) {
@@ -74,8 +75,7 @@ void RaceProgress::end(const Entry& entry, const TrialResult& result, bool again
   if (again) return;
   ++ended_;
   live_.end(entry, result);
-  const auto [at, first] = best_.try_emplace(describe(race_, entry), figure(race_, result));
-  if (!first) at->second = std::min(at->second, figure(race_, result));
+  figures_[describe(race_, entry)].push_back(figure(race_, result));
 }
 
 std::string RaceProgress::summary() const {
@@ -102,17 +102,44 @@ std::string RaceProgress::line_of(const Entry& entry, const Running& running) co
                             clock_text(spent / part * (1 - part)));
 }
 
-std::vector<std::string> RaceProgress::leaders() const {
-  std::vector<std::pair<double, std::string>> order;
-  for (const auto& [name, value] : best_) {
-    if (std::isfinite(value)) order.emplace_back(value, name);
+std::vector<std::string> RaceProgress::leaders(size_t most) const {
+  struct Leader {
+    double middle;
+    size_t seeds;
+    std::string name;
+  };
+  std::vector<Leader> order;
+  for (const auto& [name, values] : figures_) {
+    const double middle = bench::median_with_misses(values);
+    if (std::isfinite(middle)) order.push_back({middle, values.size(), name});
   }
-  std::sort(order.begin(), order.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Leader& a, const Leader& b) { return a.middle < b.middle; });
   std::vector<std::string> out;
-  for (size_t i = 0; i < std::min(order.size(), kLeaders); ++i) {
+  for (size_t i = 0; i < std::min(order.size(), most); ++i) {
+    const Leader& l = order[i];
     const char* unit = race_.goal == Goal::target ? " s" : "";
-    out.push_back(fmt::format("  {}. {:.4g}{}  {}", i + 1, order[i].first, unit, order[i].second));
+    out.push_back(fmt::format("  {}. {:.4g}{}  {}", i + 1, l.middle, unit, l.name));
+    if (l.seeds > 1) out.back() += fmt::format(", median of {} seeds", l.seeds);
   }
+  return out;
+}
+
+std::vector<std::string> RaceProgress::lines(size_t most) const {
+  std::vector<std::string> out = {summary()};
+  std::vector<std::string> leading;
+  if (stage_ != "pace") leading = leaders(std::min(kLeaders, (most - 1) / 2));
+  const size_t room = most - 1 - leading.size();
+  size_t left = running_.size();
+  for (const auto& [entry, running] : running_) {
+    if (out.size() == room && left > 1) {
+      out.push_back(fmt::format("  and {} more", left));
+      break;
+    }
+    out.push_back(line_of(*entry, running));
+    --left;
+  }
+  for (std::string& leader : leading) out.push_back(std::move(leader));
   return out;
 }
 
@@ -127,16 +154,13 @@ void RaceProgress::draw() {
   if (now - last_ < (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlain))) return;
   last_ = now;
   if (!terminal_) return fmt::print(stderr, "{}\n", summary());
-  std::vector<std::string> lines = {summary()};
-  for (const auto& [entry, running] : running_) lines.push_back(line_of(*entry, running));
-  if (stage_ != "pace") {
-    for (std::string& leader : leaders()) lines.push_back(std::move(leader));
-  }
+  constexpr size_t kLeastRows = 5;
+  const std::vector<std::string> shown = lines(std::max(kLeastRows, terminal_rows()) - 1);
   erase();
   const size_t columns = terminal_columns();
-  for (const std::string& line : lines) fmt::print(stderr, "{}\n", line.substr(0, columns - 1));
+  for (const std::string& line : shown) fmt::print(stderr, "{}\n", cut(line, columns - 1));
   std::fflush(stderr);
-  drawn_ = lines.size();
+  drawn_ = shown.size();
 }
 
 }  // namespace gallop::lab

@@ -27,6 +27,10 @@ class RaceProgress {
   void end(const Entry& entry, const TrialResult& result, bool again);
   void draw();
 
+  // What a terminal shows, the leaders by their medians over the seeds so far last; at most so many
+  // lines, from 4 on.
+  std::vector<std::string> lines(size_t most) const;
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Running {
@@ -36,7 +40,7 @@ class RaceProgress {
 
   std::string summary() const;
   std::string line_of(const Entry& entry, const Running& running) const;
-  std::vector<std::string> leaders() const;
+  std::vector<std::string> leaders(size_t most) const;
   void erase();
 
   const RaceOptions& race_;
@@ -44,7 +48,7 @@ class RaceProgress {
   std::string stage_;
   size_t total_, known_ = 0, ended_ = 0;
   std::map<const Entry*, Running> running_;
-  std::map<std::string, double> best_;  // by racer and what it tries
+  std::map<std::string, std::vector<double>> figures_;  // by racer and what it tries
   bool terminal_;
   size_t drawn_ = 0;  // lines
   Clock::time_point start_, last_;

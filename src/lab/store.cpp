@@ -15,14 +15,14 @@
 namespace gallop::lab {
 namespace {
 
-constexpr int64_t kLayout = 2;  // of the tables; 1 had no `shown`
+constexpr int64_t kLayout = 2;  // of the tables; 1 had no `shown` and no clocks
 
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS runs(
   id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, time TEXT NOT NULL, kind TEXT NOT NULL,
   command TEXT NOT NULL, version TEXT NOT NULL, commit_id TEXT NOT NULL, compiler TEXT NOT NULL,
   cpu TEXT NOT NULL, cpus INTEGER NOT NULL, os TEXT NOT NULL, gpu TEXT NOT NULL,
-  driver TEXT NOT NULL, seed INTEGER);
+  driver TEXT NOT NULL, seed INTEGER, clocks TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS rows(
   id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs(id), config TEXT NOT NULL,
   config_hash TEXT NOT NULL, result TEXT NOT NULL, samples TEXT NOT NULL);
@@ -110,6 +110,9 @@ void Store::make_tables() const {
   }
   database_.run("PRAGMA synchronous = FULL");
   Transaction transaction(database_);
+  const int64_t layout = known_layout();  // as it is now that nobody else changes it
+  if (layout == kLayout) return;
+  if (layout == 1) database_.run("ALTER TABLE runs ADD COLUMN clocks TEXT NOT NULL DEFAULT ''");
   database_.run(kTables);
   transaction.commit();
 }
@@ -121,10 +124,10 @@ int64_t Store::add(const Results& results) {
   if (known.bind(o.key).step()) return known.integer(0);  // taken in before
   Statement run = database_.prepare(
       "INSERT INTO runs(key, time, kind, command, version, commit_id, compiler, cpu, cpus, os, "
-      "gpu, driver, seed) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      "gpu, driver, seed, clocks) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   run.bind(o.key).bind(o.time).bind(results.kind).bind(o.command).bind(o.version).bind(o.commit);
   run.bind(o.compiler).bind(o.cpu).bind(o.cpus).bind(o.os).bind(o.gpu).bind(o.driver);
-  run.bind(o.seed).step();
+  run.bind(o.seed).bind(o.clocks).step();
   const int64_t id = database_.last_id();
   for (const Row& row : results.rows) {
     Statement insert = database_.prepare(
@@ -144,8 +147,9 @@ int64_t Store::add(const Results& results) {
 std::vector<StoredRun> Store::runs(const Wanted& wanted) const {
   Statement found = database_.prepare(
       "SELECT id, key, time, kind, command, version, commit_id, compiler, cpu, cpus, os, gpu, "
-      "driver, seed, (SELECT count(*) FROM rows WHERE run = runs.id) FROM runs" +
-      clause(wanted) + " ORDER BY id");
+      "driver, seed, (SELECT count(*) FROM rows WHERE run = runs.id), " +
+      std::string(known_layout() == 1 ? "''" : "clocks") + " FROM runs" + clause(wanted) +
+      " ORDER BY id");
   bind(found, wanted);
   std::vector<StoredRun> out;
   while (found.step()) {
@@ -157,7 +161,7 @@ std::vector<StoredRun> Store::runs(const Wanted& wanted) const {
     o.compiler = found.text(7), o.cpu = found.text(8), o.cpus = found.integer(9);
     o.os = found.text(10), o.gpu = found.text(11), o.driver = found.text(12);
     if (!found.null(13)) o.seed = found.integer(13);
-    r.rows = found.integer(14);
+    r.rows = found.integer(14), o.clocks = found.text(15);
     out.push_back(std::move(r));
   }
   return out;

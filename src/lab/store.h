@@ -17,6 +17,7 @@ struct Origin {
   std::string key;   // told apart from all others
   std::string time;  // UTC, 2026-11-16T20:31:17Z
   std::string command, version, commit, compiler, cpu, os, gpu, driver;
+  std::string clocks;  // of CPUs and GPUs, when the results were kept
   int64_t cpus = 0;
   std::optional<int64_t> seed;
 };

@@ -24,6 +24,21 @@ size_t terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
+size_t terminal_rows() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+  return known ? size.ws_row : 24;
+}
+
+std::string cut(const std::string& text, size_t columns) {
+  size_t points = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool starts_point = (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U;
+    if (starts_point && ++points > columns) return text.substr(0, i);
+  }
+  return text;
+}
+
 std::string clock_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
   const int64_t hours = whole / 3600;

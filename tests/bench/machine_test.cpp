@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bench/clocks.h"
 #include "bench/machine_files.h"
 #include "folder.h"
 
@@ -134,6 +135,34 @@ TEST_F(DescribeMachine, IsUnlimitedByQuotasThatSayNothing) {
   write("/sys/fs/cgroup/cpuset/cpu.cfs_period_us", "100000\n");
   EXPECT_TRUE(std::isinf(quota()));
   EXPECT_EQ(describe().available_cpus, all);
+}
+
+TEST_F(DescribeMachine, ReadsTheClockOfTheFastestCpu) {
+  EXPECT_EQ(describe().cpu_mhz, 0);
+  write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2800500\n");
+  EXPECT_EQ(describe().cpu_mhz, 2800);
+  write("/proc/cpuinfo",
+        "processor\t: 0\ncpu MHz\t\t: 1200.000\n\nprocessor\t: 1\ncpu MHz\t\t: 3391.498\n");
+  EXPECT_EQ(describe().cpu_mhz, 3391);
+  write("/proc/cpuinfo", "cpu MHz\t\t: fast\n");
+  EXPECT_EQ(describe().cpu_mhz, 2800);
+}
+
+TEST(ClocksText, SaysWhatIsKnownOfCpusAndGpus) {
+  Machine machine;
+  EXPECT_EQ(clocks_text(machine, {}), "");
+  machine.cpu_mhz = 3391;
+  EXPECT_EQ(clocks_text(machine, {}), "CPU 3391 MHz");
+  machine.governor = "performance";
+  Gpu gpu;
+  EXPECT_EQ(clocks_text(machine, {gpu}), "CPU 3391 MHz (performance)");
+  gpu.sm_mhz = 1755, gpu.most_sm_mhz = 1980, gpu.memory_mhz = 3201;
+  EXPECT_EQ(clocks_text({}, {gpu}), "GPU 1755 of 1980 MHz, memory 3201 MHz");
+  gpu.slowdown = "power cap";
+  EXPECT_EQ(
+      clocks_text(machine, {gpu, gpu}),
+      "CPU 3391 MHz (performance); GPU 1755 of 1980 MHz, memory 3201 MHz, power cap; GPU 1755 "
+      "of 1980 MHz, memory 3201 MHz, power cap");
 }
 
 TEST(DescribeThisMachine, FindsACpuMemoryAndACompiler) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The program itself: a profile starts it again for each run.
 #include <array>
+#include <csignal>
 #include <cstdio>
+#include <set>
 
 #include "cli/command.h"
-#include "folder.h"
+#include "cli/program.h"
 #include "lab/database.h"
 
 namespace gallop::test {
@@ -42,6 +44,27 @@ TEST(ProfileCommand, ShowsFiguresAndDifferencesAndKeepsThem) {
   if (!lab::Database::available()) return;
   const Ran runs = run({"history", "--db", db});
   EXPECT_THAT(runs.out, HasSubstr("profile run"));
+}
+
+TEST(ProfileCommand, StoppedItKeepsTheRunsThatHadEnded) {
+  const Folder folder;
+  const std::string db = folder / "r.db";
+  const pid_t program =
+      start({GALLOP_PROGRAM, "profile", "--optimizer", "adamw", "--repeat", "100000", "--model",
+             "nano:layers=1:width=32:heads=2:context=16:vocabulary=64", "--data",
+             "synthetic:vocabulary=64,branching=2", "--steps", "3", "--device", "cpu", "--db", db},
+            folder);
+  std::set<pid_t> seen;  // one that counts for nothing, two that end, and one more
+  for (int i = 0; i < 100000 && seen.size() < 4; ++i, usleep(500)) {
+    for (const pid_t child : children_of(program)) seen.insert(child);
+  }
+  kill(program, SIGTERM);
+  EXPECT_EQ(end_of(program), 130);
+  EXPECT_THAT(read_file(folder / "errors"),
+              testing::ContainsRegex("stopped; ([2-9]|[1-9][0-9]+) runs had ended"));
+  EXPECT_EQ(read_file(folder / "out"), "");
+  if (!lab::Database::available()) return;
+  EXPECT_THAT(run({"history", "--db", db, "--kind", "profile run"}).out, HasSubstr("profile run"));
 }
 
 TEST(ProfileCommand, WhatFailsForAllIsOneSentence) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The program itself: a race starts it again for each trial.
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -11,8 +9,8 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/program.h"
 #include "cli/race_presets.h"
-#include "folder.h"
 #include "gallop/rules.h"
 #include "lab/database.h"
 #include "lab/search_space.h"
@@ -35,29 +33,10 @@ class RaceCommandTest : public testing::Test {
                   "--batch", "4", "--schedule", "cosine", "--eval-batches", "2", "--device", "cpu",
                   "--folder", folder_ / "trials"});
     words.insert(words.end(), more.begin(), more.end());
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    setpgid(0, 0);
-    std::vector<char*> argv;
-    for (std::string& w : words) argv.push_back(w.data());
-    argv.push_back(nullptr);
-    if (std::freopen((folder_ / "out").c_str(), "w", stdout) == nullptr ||
-        std::freopen((folder_ / "errors").c_str(), "w", stderr) == nullptr) {
-      _exit(126);
-    }
-    execvp(argv[0], argv.data());
-    _exit(127);
-  }
-  static int end_of(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return test::start(std::move(words), folder_);
   }
   int race(const std::vector<std::string>& more) const { return end_of(start(more)); }
-  std::string read(const char* name) const {
-    std::ifstream in(folder_ / name);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string read(const char* name) const { return read_file(folder_ / name); }
 
   const Folder folder_;
 };
@@ -100,7 +79,7 @@ TEST_F(RaceCommandTest, EveryOptimizerTakesItsUsualRates) {
 TEST_F(RaceCommandTest, StoppedItSaysHowToGoOn) {
   const std::vector<std::string> endless = {"--steps", "100000000", "--trials", "1", "--no-db"};
   const pid_t pid = start(endless);
-  usleep(500000);
+  for (int i = 0; i < 6000 && children_of(pid).empty(); ++i) usleep(10000);
   kill(pid, SIGINT);
   EXPECT_EQ(end_of(pid), 130);
   EXPECT_THAT(read("errors"), HasSubstr("the same command goes on"));
@@ -184,27 +163,16 @@ class MpiRaceTest : public RaceCommandTest {
     return start(
         more, {"mpirun", "--allow-run-as-root", "--oversubscribe", "--enable-recovery", "-n", "3"});
   }
-  // Of a process.
-  static std::vector<pid_t> children(pid_t pid) {
-    std::vector<pid_t> out;
-    std::error_code ignored;
-    for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid), ignored)) {
-      std::ifstream in(task.path() / "children");
-      for (pid_t child = 0; in >> child;) out.push_back(child);
-    }
-    return out;
-  }
   static bool is_rank(pid_t pid, int rank) {
-    std::ifstream in(fmt::format("/proc/{}/environ", pid));
-    const std::string all((std::istreambuf_iterator<char>(in)), {});
+    const std::string all = read_file(fmt::format("/proc/{}/environ", pid));
     const std::string wanted = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
     return all.find(wanted + '\0') != std::string::npos;
   }
   // Once it runs a trial.
   static pid_t busy_rank(pid_t mpirun, int rank) {
     for (int i = 0; i < 2000; ++i, usleep(5000)) {
-      for (const pid_t pid : children(mpirun)) {
-        if (is_rank(pid, rank) && !children(pid).empty()) return pid;
+      for (const pid_t pid : children_of(mpirun)) {
+        if (is_rank(pid, rank) && !children_of(pid).empty()) return pid;
       }
     }
     return -1;

@@ -38,6 +38,7 @@ Row some_row(int64_t batch = 4) {
 Results some_results(std::vector<Row> rows = {some_row()}) {
   Origin o = describe_origin("gallop bench train --model S", 7);
   o.commit = "abcdef123456";
+  o.clocks = "CPU 2445 MHz";
   return {o, "bench train", std::move(rows), {}};
 }
 
@@ -114,12 +115,16 @@ TEST_F(StoreTest, TakesStoresOfTheFirstLayout) {
   Store(path_, Store::Access::write).add(some_results());
   {
     const Database old(path_, Database::Access::write, 1);
-    old.run("DROP TABLE shown; PRAGMA user_version = 1;");
+    old.run("DROP TABLE shown; ALTER TABLE runs DROP COLUMN clocks; PRAGMA user_version = 1;");
   }
+  EXPECT_EQ(Store(path_, Store::Access::read).runs({}).at(0).origin.clocks, "");
   EXPECT_EQ(Store(path_, Store::Access::read).tables(1).at(0).rows.size(), 1U);
   Store(path_, Store::Access::write)
       .add(results_of(some_results().origin, "x", {{"T", {}, {}, {}}}));
   EXPECT_EQ(Store(path_, Store::Access::read).tables(2).at(0).title, "T");
+  const std::vector<StoredRun> runs = Store(path_, Store::Access::read).runs({});
+  EXPECT_EQ(runs.at(0).origin.clocks, "");
+  EXPECT_EQ(runs.at(1).origin.clocks, "CPU 2445 MHz");
 }
 
 TEST_F(StoreTest, TellsConfigurationsApartAndNotResults) {

@@ -44,7 +44,8 @@ Json facts_of(const StoredRun& run) {
   const Origin& o = run.origin;
   Json facts = {
       {"run", run.id}, {"time", o.time}, {"command", o.command}, {"machine", machine_of(o)}};
-  if (!o.driver.empty()) facts["driver"] = o.driver;
+  if (!o.driver.empty()) facts["driver"] = "driver " + o.driver;
+  if (!o.clocks.empty()) facts["clocks"] = o.clocks;
   facts["build"] =
       fmt::format("{}{}{}, {}", o.version, o.commit.empty() ? "" : " ", o.commit, o.compiler);
   if (o.seed) facts["seed"] = *o.seed;
