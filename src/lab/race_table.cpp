@@ -144,11 +144,17 @@ void add_spikes(Table& table, const RaceResult& result) {
 
 }  // namespace
 
-std::string race_title(const RaceOptions& o) { return fmt::format("Race: {}", goal_text(o)); }
+std::string race_title(const RaceOptions& o) {
+  const std::string where = o.workloads.size() == 1
+                                ? o.workloads[0].name
+                                : fmt::format("{} workloads", o.workloads.size());
+  return fmt::format("Race on {}: {}", where, goal_text(o));
+}
 
 Table leaderboard(const RaceOptions& o, const RaceResult& result) {
   Table table;
   table.title = race_title(o);
+  table.notes = read_race(o, result);
   for (size_t w = 0; w < o.workloads.size(); ++w) {
     std::vector<const Standing*> here;
     std::vector<std::vector<double>> values;

@@ -16,6 +16,10 @@ std::string race_title(const RaceOptions& options);
 // A row for each racer on each workload, the best first. Ratios are to the first racer's.
 Table leaderboard(const RaceOptions& options, const RaceResult& result);
 
+// Who is first on each workload, and who cannot be told apart from it; no more than tests at 95 %
+// carry.
+std::vector<std::string> read_race(const RaceOptions& options, const RaceResult& result);
+
 // What was tried, a row for each; empty where nothing was tuned.
 Table tuning(const RaceOptions& options, const RaceResult& result);
 

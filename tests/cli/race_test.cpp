@@ -46,7 +46,8 @@ TEST_F(RaceCommandTest, ShowsWhoWinsAndKeepsIt) {
   ASSERT_EQ(race({"--steps", "20", "--trials", "2", "--seeds", "2", "--jobs", "2", "--db", db}), 0)
       << read("errors");
   const std::string shown = read("out");
-  EXPECT_THAT(shown, HasSubstr("Race: validation loss after 20 steps"));
+  EXPECT_THAT(shown, HasSubstr("Race on nano:layers=1:width=32:heads=2:context=16:vocabulary=64: "
+                               "validation loss after 20 steps"));
   EXPECT_THAT(shown, HasSubstr("lion 8bit"));
   EXPECT_THAT(shown, HasSubstr("2 finished"));
   // Once more: all of it is there, and the figures are the same.

@@ -195,7 +195,7 @@ TEST_F(PageTest, ShowsRacesFirstAndTheNewestOfEveryKind) {
   for (const Json& part : sections[0]["parts"]) kinds.push_back(part["kind"]);
   EXPECT_THAT(kinds, testing::ElementsAre("table", "intervals", "curves", "curves"));
   EXPECT_EQ(sections[1]["title"], "new");
-  EXPECT_EQ(sections[2]["title"], "bench step");
+  EXPECT_EQ(sections[2]["title"], "bench step: a");
   EXPECT_EQ(sections[3]["parts"][0]["rows"].size(), 4U);  // suites that were not run
   EXPECT_EQ(sections[4]["parts"][0]["rows"].size(), 5U);
 

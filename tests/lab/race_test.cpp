@@ -118,6 +118,30 @@ TEST(Race, SaysWhenTheBestIsAtAnEndOfWhatWasTried) {
                                                testing::Not(HasSubstr("lion")))));
 }
 
+TEST(Race, TheReadingSaysWhoIsFirstAndWhoCannotBeToldApart) {
+  RaceOptions o = options();
+  o.racers = {racer("adamw", {1e-3}), racer("lion", {1e-3}), racer("sgd", {1e-3})};
+  o.seeds = 4;
+  const auto reading = [&](double lion, double sgd) {
+    Fake fake;
+    fake.formula = [&](const Entry& e) {
+      const double by[] = {2.0, lion, sgd};
+      return ended(by[e.racer] + 0.01 * static_cast<double>(e.seed % 4));
+    };
+    return leaderboard(o, run_race(o, fake.run())).notes.at(0);
+  };
+  EXPECT_EQ(reading(1.0, 3.0), "first is lion (1.015), and all others are behind it");
+  EXPECT_EQ(reading(2.005, 3.0),
+            "first is adamw (2.015); not told apart from it: lion; behind it: sgd");
+  EXPECT_EQ(reading(2.005, 2.006), "first is adamw (2.015); not told apart from it: lion, sgd");
+  EXPECT_EQ(reading(kInf, kInf), "first is adamw (2.015), and all others are behind it");
+  o.seeds = 2;
+  EXPECT_THAT(reading(1.0, 3.0), HasSubstr("too few seeds to tell it from chance"));
+  o.goal = Goal::target;
+  o.target = 1;
+  EXPECT_EQ(read_race(o, {}).at(0), "none has a median that reached the target");
+}
+
 TEST(Race, MediansDecideNotTheLuckiestSeed) {
   RaceOptions o = options();
   o.racers = {racer("adamw", {1e-3, 1e-2})};

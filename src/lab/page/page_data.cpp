@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +10,7 @@
 
 #include "gallop/error.h"
 #include "gallop/version.h"
+#include "lab/figures.h"
 #include "lab/page/page.h"
 #include "lab/page/parts.h"
 
@@ -69,6 +71,19 @@ std::vector<Row> trials_of(const Store& store, const std::vector<StoredRun>& run
   return {};
 }
 
+// Of a run whose tables have none: its command, and what was measured with it.
+std::string title_of(const std::string& kind, const std::vector<Row>& rows) {
+  constexpr size_t kMost = 4;
+  std::vector<std::string> names;
+  for (const Row& r : rows) {
+    const std::string name = text(r, "optimizer");
+    if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    names.push_back(names.size() < kMost ? name : "...");
+    if (names.size() > kMost) break;
+  }
+  return names.empty() ? kind : fmt::format("{}: {}", kind, fmt::join(names, ", "));
+}
+
 Json section_of_run(const Store& store, const std::vector<StoredRun>& runs, const StoredRun& run) {
   const std::vector<Table> tables = store.tables(run.id);
   Json parts = Json::array();
@@ -87,7 +102,8 @@ Json section_of_run(const Store& store, const std::vector<StoredRun>& runs, cons
     parts.insert(at, table_part(t));
   }
   const std::string& title = tables[0].title;
-  Json section = section_of(title.empty() ? run.kind : title, run.kind, std::move(parts));
+  Json section =
+      section_of(title.empty() ? title_of(run.kind, rows) : title, run.kind, std::move(parts));
   section["facts"] = facts_of(run);
   return section;
 }
