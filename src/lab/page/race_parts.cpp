@@ -187,7 +187,7 @@ std::vector<Json> race_parts(const Table& leaderboard, const std::vector<Row>& t
     const bool tuned =
         std::any_of(rates.begin(), rates.end(), [](const Curve& c) { return c.x.size() > 1; });
     if (tuned) {
-      parts.push_back(curve_part("What the learning rate matters" + where,
+      parts.push_back(curve_part("How much the learning rate matters" + where,
                                  {"lr", "validation loss", true}, rates,
                                  "Medians over the seeds of tuning; what diverged is left out."));
     }
