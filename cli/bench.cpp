@@ -13,6 +13,7 @@
 #include "cli/common.h"
 #include "gallop/error.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 #include "lab/torch_peer.h"
 
 namespace gallop::cli {
@@ -204,6 +205,7 @@ lab::Table run(const State& s) {
     for (lab::Row& row : bench::run_step_bench(b)) table.rows.push_back(std::move(row));
     if (torch) add_torch_rows(s, list, *torch, table, first);
     progress.advance(1, list.label);
+    if (lab::Signals::asked()) break;
   }
   if (s.roundings.size() > 1) table.columns.insert(table.columns.begin() + 4, "rounding");
   if (s.clip_norms != std::vector<double>{0}) {
@@ -222,7 +224,7 @@ lab::Table run(const State& s) {
   return table;
 }
 
-void add_step(CLI::App& bench) {
+void add_step(CLI::App& bench, int& exit_code) {
   auto s = std::make_shared<State>();
   CLI::App* step = bench.add_subcommand("step", "Time optimizer steps");
   const CLI::Option* optimizer =
@@ -285,20 +287,20 @@ void add_step(CLI::App& bench) {
   s->hyper.add_to(*step);
   s->output.add_to(*step);
   s->output.keep_as(*step, "bench step");
-  step->callback([s, optimizer] {
+  step->callback([s, optimizer, &exit_code] {
     s->optimizers = s->rules.beside(*optimizer, s->optimizers);
-    s->output.emit(run(*s));
+    exit_code = s->output.measure([&] { return std::vector{run(*s)}; });
   });
 }
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
+void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Time things, against the machine's own ceiling");
   bench->require_subcommand(1);
-  add_step(*bench);
-  add_train_bench(*bench);
-  add_attention(*bench);
+  add_step(*bench, exit_code);
+  add_train_bench(*bench, exit_code);
+  add_attention(*bench, exit_code);
   add_precision(*bench);
 }
 

@@ -57,7 +57,7 @@ lab::Table run(const State& s) {
 
 }  // namespace
 
-void add_attention(CLI::App& bench) {
+void add_attention(CLI::App& bench, int& exit_code) {
   auto s = std::make_shared<State>();
   CLI::App* attention = bench.add_subcommand(
       "attention",
@@ -116,11 +116,11 @@ void add_attention(CLI::App& bench) {
       ->group("Output");
   s->output.add_to(*attention);
   s->output.keep_as(*attention, "bench attention");
-  attention->callback([s, axes] {
+  attention->callback([s, axes, &exit_code] {
     for (const auto& [option, set] : axes) {
       if (option->count() > 0) s->over_grid.push_back(set);
     }
-    s->output.emit(run(*s));
+    exit_code = s->output.measure([&] { return std::vector{run(*s)}; });
   });
 }
 

@@ -29,7 +29,7 @@ CLI::Validator at_least_one() {
 
 }  // namespace
 
-void add_train_bench(CLI::App& bench) {
+void add_train_bench(CLI::App& bench, int& exit_code) {
   struct State {
     Output output;
     Where where;
@@ -116,15 +116,17 @@ void add_train_bench(CLI::App& bench) {
       ->group("Output");
   s->output.add_to(*train);
   s->output.keep_as(*train, "bench train");
-  train->callback([s, optimizer, steps] {
+  train->callback([s, optimizer, steps, &exit_code] {
     s->axes.optimizers = s->rules.beside(*optimizer, s->axes.optimizers);
     s->axes.states = state_list(s->axes.states);
     s->axes.device = s->where.parsed();
     s->axes.threads = s->where.threads;
     s->axes.seed = s->where.seed;
     if (s->timing.time_limit_s > 0 && steps->count() == 0) s->timing.steps = 1000000;
-    s->output.emit(bench::train_bench(s->axes, s->timing, bench::parse_train_columns(s->columns),
-                                      s->profile, s->trace));
+    exit_code = s->output.measure([&] {
+      return std::vector{bench::train_bench(
+          s->axes, s->timing, bench::parse_train_columns(s->columns), s->profile, s->trace)};
+    });
   });
 }
 

@@ -11,6 +11,7 @@
 #include "gallop/error.h"
 #include "io/atomic_file.h"
 #include "lab/report.h"
+#include "lab/signals.h"
 #include "lab/store.h"
 
 namespace gallop::cli {
@@ -72,6 +73,22 @@ void Output::emit(const lab::Table& table) const {
 void Output::emit_all(const std::vector<lab::Table>& tables) const {
   keep(tables);
   show_all(tables);
+}
+
+int Output::measure(const std::function<std::vector<lab::Table>()>& sweep) const {
+  const lab::Signals signals;
+  std::vector<lab::Table> tables = sweep();
+  if (!lab::Signals::asked()) return emit_all(tables), 0;
+  std::erase_if(tables, [](const lab::Table& t) { return t.rows.empty(); });
+  for (lab::Table& t : tables) {
+    t.notes.insert(t.notes.begin(), "stopped: this is what had been measured until then");
+  }
+  if (tables.empty()) {
+    fmt::print(stderr, "gallop: stopped before anything was measured\n");
+  } else {
+    emit_all(tables);
+  }
+  return kInterrupted;
 }
 
 void Output::show_all(const std::vector<lab::Table>& tables) const {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 
 namespace gallop::cli {
 
+constexpr int kInterrupted = 130;  // the exit code after ctrl-C
+
 struct Output {
   std::string format = "table";
   std::string path;
@@ -23,6 +26,8 @@ struct Output {
   void emit(const lab::Table& table) const;
   // People get one table after the other, programs one with all rows.
   void emit_all(const std::vector<lab::Table>& tables) const;
+  // Of a sweep that ctrl-C ends after the row at hand: the exit code, and what there is until then.
+  int measure(const std::function<std::vector<lab::Table>()>& sweep) const;
   // The two halves of emit.
   void keep(const std::vector<lab::Table>& tables, const std::string& as = {}) const;
   void show(const lab::Table& table) const;
@@ -88,13 +93,13 @@ class RuleFiles {
 void add_info(CLI::App& app);
 void add_list(CLI::App& app);
 void add_check(CLI::App& app, int& exit_code);
-void add_bench(CLI::App& app);
+void add_bench(CLI::App& app, int& exit_code);
 void add_precision(CLI::App& bench);
-void add_attention(CLI::App& bench);
-void add_train_bench(CLI::App& bench);
+void add_attention(CLI::App& bench, int& exit_code);
+void add_train_bench(CLI::App& bench, int& exit_code);
 void add_suite(CLI::App& app, int& exit_code);
-void add_cs336(CLI::App& suite);
-void add_adamw_8bit(CLI::App& suite);
+void add_cs336(CLI::App& suite, int& exit_code);
+void add_adamw_8bit(CLI::App& suite, int& exit_code);
 void add_history(CLI::App& app);
 void add_export(CLI::App& app);
 void add_diff(CLI::App& app, int& exit_code);

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "cli/common.h"
-#include "cli/signals.h"
 #include "cli/trials.h"
 #include "gallop/error.h"
 #include "gallop/rules.h"
+#include "lab/signals.h"
 
 namespace gallop::cli {
 namespace {
@@ -84,9 +84,9 @@ int run(ProfileFlags& f) {
   for (const std::string& text : f.optimizers) o.contenders.push_back(lab::parse_contender(text));
   if (!f.baseline.empty()) o.baseline = lab::find_contender(o.contenders, f.baseline);
   std::vector<lab::ProfileRun> runs = lab::plan_profile(o);
-  const Signals signals;
+  const lab::Signals signals;
   const bool whole =
-      lab::run_profile(runs, trial_pool(f.where, f.jobs), [] { return Signals::asked(); });
+      lab::run_profile(runs, trial_pool(f.where, f.jobs), [] { return lab::Signals::asked(); });
   lab::Table each;
   each.rows = lab::profile_run_rows(o, runs);
   if (!whole) {

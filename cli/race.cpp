@@ -15,7 +15,6 @@
 #include "cli/common.h"
 #include "cli/race_presets.h"
 #include "cli/race_slurm.h"
-#include "cli/signals.h"
 #include "cli/trials.h"
 #include "gallop/error.h"
 #include "io/atomic_file.h"
@@ -24,6 +23,7 @@
 #include "lab/host.h"
 #include "lab/race_run.h"
 #include "lab/race_table.h"
+#include "lab/signals.h"
 #include "lab/store.h"
 
 namespace gallop::cli {
@@ -195,7 +195,7 @@ int lead(RaceFlags& f, const CLI::Option& optimizer, const std::string& kind, la
   how.pool = pool_of(f, crew == nullptr ? lab::Place() : crew->place());
   how.others = crew;
   how.claims = claims ? &*claims : nullptr;
-  how.stop = [] { return Signals::asked(); };
+  how.stop = [] { return lab::Signals::asked(); };
   const lab::RaceResult result = lab::run_race(f.race, lab::run_here(f.race, folder, how));
   if (crew != nullptr && crew->lost() > 0) {
     fmt::print(stderr, "gallop: ranks that were lost: {}; what they ran was run again\n",
@@ -219,7 +219,7 @@ int run(RaceFlags& f, const CLI::Option& optimizer) {
                                    f.where.device, f.folder}));
     return 0;
   }
-  const Signals signals;
+  const lab::Signals signals;
   const std::unique_ptr<lab::Ranks> ranks = lab::join_ranks();
   const std::string kind = kind_of(lab::describe_origin(invocation().command, {}));
   if (!ranks) return lead(f, optimizer, kind, nullptr);
@@ -230,8 +230,8 @@ int run(RaceFlags& f, const CLI::Option& optimizer) {
   }
   const int exit_code = lab::work_for_crew(
       *ranks, how, [&](const lab::Place& place) { return pool_of(f, place); },
-      [] { return Signals::asked(); });
-  if (exit_code != 0 && !Signals::asked()) {
+      [] { return lab::Signals::asked(); });
+  if (exit_code != 0 && !lab::Signals::asked()) {
     fmt::print(stderr, "gallop: rank {} leaves, as rank 0 is silent; the same command goes on\n",
                ranks->rank());
   }

@@ -21,7 +21,7 @@ int run_cli(int argc, char** argv) {
     cli::add_info(app);
     cli::add_list(app);
     cli::add_check(app, exit_code);
-    cli::add_bench(app);
+    cli::add_bench(app, exit_code);
     cli::add_suite(app, exit_code);
     cli::add_convert(app);
     cli::add_race(app, exit_code);

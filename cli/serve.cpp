@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "cli/common.h"
-#include "cli/signals.h"
 #include "lab/page/page.h"
 #include "lab/page/server.h"
 #include "lab/race_live.h"
+#include "lab/signals.h"
 #include "lab/store.h"
 
 namespace gallop::cli {
@@ -40,8 +40,8 @@ void run(ServeFlags& f) {
     }
     std::fflush(stdout);
   };
-  const Signals signals;
-  s.stop = [] { return Signals::asked(); };
+  const lab::Signals signals;
+  s.stop = [] { return lab::Signals::asked(); };
   data_of(f);  // what is wrong with the store shows now
   lab::serve(s);
 }

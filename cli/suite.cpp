@@ -8,11 +8,12 @@
 #include "lab/adam_grid.h"
 #include "lab/adan_gpt2.h"
 #include "lab/adan_memory.h"
+#include "lab/signals.h"
 
 namespace gallop::cli {
 namespace {
 
-void add_adam_grid(CLI::App& suite) {
+void add_adam_grid(CLI::App& suite, int& exit_code) {
   struct State {
     Output output;
     Where where;
@@ -49,7 +50,7 @@ void add_adam_grid(CLI::App& suite) {
   s->where.add_to(*grid);
   s->output.add_to(*grid);
   s->output.keep_as(*grid, "suite adam-grid");
-  grid->callback([s] {
+  grid->callback([s, &exit_code] {
     if (s->where.parsed().kind != Device::Kind::cpu) {
       throw Error(ErrorCode::unsupported, "suite adam-grid runs on the CPU, expected device cpu");
     }
@@ -57,11 +58,11 @@ void add_adam_grid(CLI::App& suite) {
     s->grid.threads = s->where.threads;
     s->grid.sampler.seed = s->where.seed;
     if (!s->with.empty()) s->grid.torch_modes = s->torch_modes;
-    s->output.emit(lab::adam_grid(s->grid));
+    exit_code = s->output.measure([&] { return std::vector{lab::adam_grid(s->grid)}; });
   });
 }
 
-void add_adan_gpt2(CLI::App& suite) {
+void add_adan_gpt2(CLI::App& suite, int& exit_code) {
   struct State {
     Output output;
     Where where;
@@ -96,7 +97,7 @@ void add_adan_gpt2(CLI::App& suite) {
   s->where.add_to(*adan);
   s->output.add_to(*adan);
   s->output.keep_as(*adan, "suite adan-gpt2");
-  adan->callback([s, adan] {
+  adan->callback([s, adan, &exit_code] {
     s->where.prefer_gpu(*adan);
     s->time.device = s->memory.device = s->where.parsed();
     s->time.threads = s->memory.threads = s->where.threads;
@@ -109,12 +110,14 @@ void add_adan_gpt2(CLI::App& suite) {
       // Two contenders of 24 bytes a parameter and the ceiling's arrays at a time.
       s->time.most_parameters = s->memory.memory_bytes / (gpu ? 56 : 100);
     }
-    std::vector<lab::Table> tables;
-    if (s->part != "memory") tables.push_back(lab::adan_gpt2(s->time));
-    if (s->part != "time") {
-      for (lab::Table& table : lab::adan_memory(s->memory)) tables.push_back(std::move(table));
-    }
-    s->output.emit_all(tables);
+    exit_code = s->output.measure([&] {
+      std::vector<lab::Table> tables;
+      if (s->part != "memory") tables.push_back(lab::adan_gpt2(s->time));
+      if (s->part != "time" && !lab::Signals::asked()) {
+        for (lab::Table& table : lab::adan_memory(s->memory)) tables.push_back(std::move(table));
+      }
+      return tables;
+    });
   });
 }
 
@@ -123,10 +126,10 @@ void add_adan_gpt2(CLI::App& suite) {
 void add_suite(CLI::App& app, int& exit_code) {
   CLI::App* suite = app.add_subcommand("suite", "Whole comparisons that people make by hand");
   suite->require_subcommand(1);
-  add_adam_grid(*suite);
-  add_adan_gpt2(*suite);
-  add_cs336(*suite);
-  add_adamw_8bit(*suite);
+  add_adam_grid(*suite, exit_code);
+  add_adan_gpt2(*suite, exit_code);
+  add_cs336(*suite, exit_code);
+  add_adamw_8bit(*suite, exit_code);
   add_suite_profile(*suite, exit_code);
 }
 

@@ -16,7 +16,7 @@ CLI::Validator from(int64_t least) {
 
 }  // namespace
 
-void add_cs336(CLI::App& suite) {
+void add_cs336(CLI::App& suite, int& exit_code) {
   struct State {
     Output output;
     Where where;
@@ -54,16 +54,16 @@ void add_cs336(CLI::App& suite) {
   s->where.add_to(*app);
   s->output.add_to(*app);
   s->output.keep_as(*app, "suite cs336");
-  app->callback([s, app] {
+  app->callback([s, app, &exit_code] {
     s->where.prefer_gpu(*app);
     s->options.axes.device = s->where.parsed();
     s->options.axes.threads = s->where.threads;
     s->options.axes.seed = s->where.seed;
-    s->output.emit_all(lab::cs336(s->options));
+    exit_code = s->output.measure([&] { return lab::cs336(s->options); });
   });
 }
 
-void add_adamw_8bit(CLI::App& suite) {
+void add_adamw_8bit(CLI::App& suite, int& exit_code) {
   struct State {
     Output output;
     Where where;
@@ -113,7 +113,7 @@ void add_adamw_8bit(CLI::App& suite) {
   s->where.add_to(*app);
   s->output.add_to(*app);
   s->output.keep_as(*app, "suite adamw-8bit");
-  app->callback([s, app] {
+  app->callback([s, app, &exit_code] {
     s->where.prefer_gpu(*app);
     s->options.device = s->where.parsed();
     s->options.threads = s->where.threads;
@@ -121,7 +121,7 @@ void add_adamw_8bit(CLI::App& suite) {
     if (s->options.device.kind == Device::Kind::cuda && app->count("--train-steps") == 0) {
       s->options.train_steps = 2000;
     }
-    s->output.emit_all(lab::adamw_8bit(s->options));
+    exit_code = s->output.measure([&] { return lab::adamw_8bit(s->options); });
   });
 }
 

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "cli/common.h"
-#include "cli/signals.h"
 #include "cli/train_options.h"
 #include "cli/train_report.h"
 #include "gallop/error.h"
@@ -16,11 +15,12 @@
 #include "gpt/run.h"
 #include "gpt/sample.h"
 #include "gpt/trace.h"
+#include "lab/signals.h"
 
 namespace gallop::cli {
 namespace {
 
-constexpr int kDiverged = 3, kInterrupted = 130;
+constexpr int kDiverged = 3;
 
 [[noreturn]] void invalid(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, what);
@@ -165,7 +165,7 @@ int train_with(TrainOptions& s) {
     trainer.parameters_changed();
   }
 
-  std::optional<Signals> signals(std::in_place);
+  std::optional<lab::Signals> signals(std::in_place);
   std::optional<TrainLine> line;
   std::optional<TrainLog> log;
   gpt::RunCallbacks callbacks;
@@ -181,7 +181,7 @@ int train_with(TrainOptions& s) {
     if (options.clip_norm > 0) norm = trainer.optimizer()->grad_norm();
     log->step(r, norm);
   };
-  callbacks.stop = [] { return Signals::asked(); };
+  callbacks.stop = [] { return lab::Signals::asked(); };
   const gpt::RunResult result = gpt::run(trainer, *corpus, s.run, callbacks);
   traced.look(trainer, true);
   signals.reset();

@@ -8,8 +8,6 @@
 
 namespace gallop::cli {
 
-constexpr int kInterrupted = 130;
-
 // So many at a time; 0: one, or one for each GPU. Ranks of one host divide what it has.
 lab::TrialPoolOptions trial_pool(const Where& where, int jobs, const lab::Place& place = {});
 

@@ -14,6 +14,7 @@
 #include "cpu/thread_pool.h"
 #include "cuda/timing.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 
 namespace gallop::bench {
 namespace {
@@ -151,6 +152,7 @@ std::vector<lab::Row> run_attention(const AttentionAxes& axes, const AttentionTi
   for (const AttentionCase& c : cases) {
     rows.push_back(bench.run(c));
     progress.advance(1, describe(c));
+    if (lab::Signals::asked()) break;
   }
   return rows;
 }

@@ -14,6 +14,7 @@
 #include "gpt/trace.h"
 #include "lab/figures.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 
 namespace gallop::bench {
 namespace {
@@ -272,6 +273,7 @@ lab::Table train_bench(const TrainAxes& axes, const TrainTiming& timing, TrainCo
   for (const TrainCase& c : cases) {
     table.rows.push_back(bench.run(c));
     progress.advance(1, fmt::format("{}, context {}", c.model, c.options.time));
+    if (lab::Signals::asked()) break;
   }
   lay_out(table, columns);
   table.notes = train_notes(table.rows);

@@ -14,6 +14,7 @@
 #include "gallop/error.h"
 #include "jit/compiler.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 #include "lab/torch_peer.h"
 
 namespace gallop::lab {
@@ -166,6 +167,7 @@ Table adam_grid(const AdamGridOptions& given) {
   Progress progress("adam-grid", static_cast<int64_t>(o.sizes.size() * o.tensors.size()));
   for (int64_t size : o.sizes) {
     for (int64_t count : o.tensors) {
+      if (Signals::asked()) break;
       table.rows.push_back(grid_row(o, count, size, without.empty()));
       if (torch) add_torch(torch->cell(count, size), table.rows.back());
       progress.advance(1, cell(table.rows.back()));

@@ -16,6 +16,7 @@
 #include "gallop/error.h"
 #include "lab/figures.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 
 namespace gallop::lab {
 namespace {
@@ -230,6 +231,7 @@ std::vector<Table> adamw_8bit(const Adamw8bitOptions& o) {
   bench::TrainBench bench({o.steps, o.time_limit_s});
   for (const std::string& model : o.models) {
     for (const int64_t batch : o.batches) {
+      if (Signals::asked()) break;
       const std::vector<Row> rows = bench.run_together(cases(o, model, batch));
       tables[0].rows.push_back(throughput(o, model, batch, rows));
       progress.advance(sequences(batch), fmt::format("{}, batch {}", model, batch));
@@ -240,6 +242,7 @@ std::vector<Table> adamw_8bit(const Adamw8bitOptions& o) {
     }
     if (o.train_steps == 0) continue;
     for (const bench::TrainCase& c : cases(o, model, o.train_batch)) {
+      if (Signals::asked()) break;
       tables[2].rows.push_back(loss_row(c, o, *corpus, progress));
     }
   }

@@ -9,6 +9,7 @@
 #include "bench/step_bench.h"
 #include "lab/adan_shapes.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 
 namespace gallop::lab {
 namespace {
@@ -70,6 +71,7 @@ Table adan_gpt2(const AdanGpt2Options& o) {
   Progress progress("adan-gpt2", std::size(kAdanShapes));
   int left_out = 0;
   for (const AdanShape& m : kAdanShapes) {
+    if (Signals::asked()) break;
     const bench::ShapeList shapes =
         bench::parse_shapes(fmt::format("gpt2:{}x{}", m.layers, m.width));
     progress.advance(1, shapes.label);

@@ -38,8 +38,17 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::v
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  // A terminal's ctrl-C goes to all of its processes: what it means for this one is told by ours.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGINT);
+  posix_spawnattr_setsigmask(&attributes, &blocked);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   const int error =
-      posix_spawnp(&pid_, name_.c_str(), &actions, nullptr, arguments.data(), environ);
+      posix_spawnp(&pid_, name_.c_str(), &actions, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   socket_ = ends[0];

@@ -11,6 +11,7 @@
 
 #include "lab/figures.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 
 namespace gallop::lab {
 namespace {
@@ -245,6 +246,7 @@ std::vector<Table> cs336(const Cs336Options& o) {
   }
   tables[2].title = "CS336 memory at the highest point of a step";
   for (const TrainCase& c : times) {
+    if (Signals::asked()) break;
     const Row row = run(c);
     tables[0].rows.push_back(row.in_front("part", "end to end"));
     const auto& wanted = o.memory_contexts;
@@ -260,7 +262,10 @@ std::vector<Table> cs336(const Cs336Options& o) {
     }
     tables[2].rows.push_back(std::move(memory));
   }
-  for (const TrainCase& c : warmups) tables[1].rows.push_back(run(c).in_front("part", "warm-up"));
+  for (const TrainCase& c : warmups) {
+    if (Signals::asked()) break;
+    tables[1].rows.push_back(run(c).in_front("part", "warm-up"));
+  }
   const std::vector<const char*> spread = {"forward_ms",      "forward_std_ms", "backward_ms",
                                            "backward_std_ms", "optimizer_ms",   "total_ms",
                                            "total_std_ms"};

@@ -21,16 +21,10 @@ double tokens_per_s(const TrialSpec& spec, const TrialUsage& usage) {
   return static_cast<double>(spec.batch * context_of(spec)) / usage.later_step_s();
 }
 
-double all_classes(const TrialUsage& usage) {
-  double sum = 0;
-  for (const auto& [name, mb] : usage.device_mb) sum += mb;
-  return sum;
-}
-
 ProfileFigure of_usage(
-    const char* name, bool exact,
+    const char* name,
     const std::function<std::optional<double>(const TrialSpec&, const TrialUsage&)>& of) {
-  return {name, exact, [of](const TrialSpec& spec, const TrialResult& r) -> std::optional<double> {
+  return {name, false, [of](const TrialSpec& spec, const TrialResult& r) -> std::optional<double> {
             if (r.end != TrialEnd::finished || !r.usage || r.usage->step_s.empty()) return {};
             return of(spec, *r.usage);
           }};
@@ -46,17 +40,20 @@ const std::vector<ProfileFigure>& profile_figures() {
   using Spec = TrialSpec;
   using Use = TrialUsage;
   static const std::vector<ProfileFigure> all = {
-      of_usage("data_s", false, [](const Spec&, const Use& u) { return u.data_s; }),
-      of_usage("prepare_s", false, [](const Spec&, const Use& u) { return u.prepare_s; }),
-      of_usage("gpu_util", false, [](const Spec&, const Use& u) { return u.gpu_util; }),
-      of_usage("cpu_util", false, [](const Spec&, const Use& u) { return u.cpu_util; }),
-      of_usage("host_mb", false, [](const Spec&, const Use& u) { return u.host_mb; }),
-      of_usage("device_mb", true, [](const Spec&, const Use& u) { return all_classes(u); }),
-      of_usage("driver_mb", false, [](const Spec&, const Use& u) { return u.driver_mb; }),
-      of_usage("tokens_per_s", false, tokens_per_s),
-      of_usage("total_s", false, [](const Spec&, const Use& u) { return u.total_s; }),
-      of_usage("warm_total_s", false,
-               [](const Spec&, const Use& u) { return u.total_s - u.prepare_s; })};
+      of_usage("data_s", [](const Spec&, const Use& u) { return u.data_s; }),
+      of_usage("prepare_s", [](const Spec&, const Use& u) { return u.prepare_s; }),
+      of_usage("gpu_util", [](const Spec&, const Use& u) { return u.gpu_util; }),
+      of_usage("cpu_util", [](const Spec&, const Use& u) { return u.cpu_util; }),
+      of_usage("host_mb", [](const Spec&, const Use& u) { return u.host_mb; }),
+      {"device_mb", true,
+       [](const Spec&, const TrialResult& r) -> std::optional<double> {
+         if (r.end != TrialEnd::finished) return {};
+         return r.memory_mb;
+       }},
+      of_usage("driver_mb", [](const Spec&, const Use& u) { return u.driver_mb; }),
+      of_usage("tokens_per_s", tokens_per_s),
+      of_usage("total_s", [](const Spec&, const Use& u) { return u.total_s; }),
+      of_usage("warm_total_s", [](const Spec&, const Use& u) { return u.total_s - u.prepare_s; })};
   return all;
 }
 

@@ -40,18 +40,12 @@ const char* word_of(const Change& c) {
   return "no difference seen";
 }
 
-std::string class_field(std::string_view name) { return fmt::format("{}_mb", name); }
-
 std::string outcome(const std::vector<ProfileRun>& runs, size_t contender) {
   std::vector<TrialEnd> ends;
   for (const ProfileRun& r : runs) {
     if (r.contender == contender) ends.push_back(r.result.end);
   }
   return count_ends(ends);
-}
-
-void add_classes(Row& row, const TrialUsage& u) {
-  for (const auto& [name, mb] : u.device_mb) row.set(class_field(name), mb);
 }
 
 void add_changes(Row& row, const ProfileNumbers& numbers, size_t contender) {
@@ -84,8 +78,8 @@ Row summary_row(const ProfileOptions& o, const std::vector<ProfileRun>& runs,
     row.set("low", i.low).set("high", i.high);
   }
   for (const ProfileRun& r : runs) {
-    if (r.contender != contender || r.result.end != TrialEnd::finished || !r.result.usage) continue;
-    add_classes(row, *r.result.usage);
+    if (r.contender != contender || r.result.end != TrialEnd::finished) continue;
+    set_classes(row, r.result);
     break;
   }
   if (contender == o.baseline) return row;
@@ -148,7 +142,7 @@ std::vector<Row> profile_run_rows(const ProfileOptions& o, const std::vector<Pro
     }
     if (r.result.usage) {
       row.set("open_s", r.result.usage->open_s).set("data_wait_s", r.result.data_wait_s);
-      add_classes(row, *r.result.usage);
+      set_classes(row, r.result);
       if (!r.result.usage->step_s.empty()) {
         row.set("step_ms", 1e3 * r.result.usage->later_step_s());
       }

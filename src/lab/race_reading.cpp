@@ -38,8 +38,8 @@ std::string read(const RaceOptions& o, const std::vector<Ranked>& order) {
                                   : "none has a median that is finite";
   }
   const Ranked& first = order[0];
-  const std::string found = fmt::format("first is {} ({:.4g}{})", first.name, first.middle,
-                                        o.goal == Goal::target ? " s" : "");
+  std::string found = fmt::format("first is {} ({:.4g}{})", first.name, first.middle,
+                                  o.goal == Goal::target ? " s" : "");
   std::vector<std::string> alike, behind;
   bool too_few = false;
   for (size_t i = 1; i < order.size(); ++i) {

@@ -92,6 +92,7 @@ Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double
   row.set("train_s", median_of(s, [](const TrialResult& r) { return r.train_s; }));
   row.set("tokens_per_s", median_of(s, [](const TrialResult& r) { return r.tokens_per_s; }));
   row.set("memory_mb", median_of(s, [](const TrialResult& r) { return r.memory_mb; }));
+  if (!s.finals.empty()) set_classes(row, s.finals[0].result);
   const Spikes spikes = spikes_of(s.finals);
   row.set("spikes", spikes.count).set("worst_spike", spikes.worst);
   row.set("trials", racer.candidates.size()).set("tuning_s", s.tuning_s).set("outcome", ends_of(s));
@@ -177,8 +178,8 @@ Table leaderboard(const RaceOptions& o, const RaceResult& result) {
   }
   if (o.workloads.size() > 1) table.columns.emplace_back("workload");
   for (const char* name : {"optimizer", "best", figure_name(o.goal), "low", "high", "ratio",
-                           "ratio_low", "ratio_high", "verdict", "win_probability", "accuracy",
-                           "tokens_per_s", "memory_mb", "tuning_s", "outcome"}) {
+                           "ratio_low", "ratio_high", "verdict", "win_probability", "perplexity",
+                           "accuracy", "tokens_per_s", "memory_mb", "tuning_s", "outcome"}) {
     table.columns.emplace_back(name);
   }
   add_spikes(table, result);

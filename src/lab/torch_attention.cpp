@@ -10,6 +10,7 @@
 #include "gallop/error.h"
 #include "lab/peer_process.h"
 #include "lab/progress.h"
+#include "lab/signals.h"
 #include "torch_scripts.gen.h"
 
 namespace gallop::lab {
@@ -103,7 +104,7 @@ std::vector<Row> torch_attention(const TorchAttentionQuestion& question,
   Progress progress("torch attention", static_cast<int64_t>(expected));
   try {
     PeerProcess peer(command);
-    while (rows.size() < expected) {
+    while (rows.size() < expected && !Signals::asked()) {
       const gpt::AttentionShape& shape = question.shapes[rows.size() / each];
       rows.push_back(to_row(json::parse(peer.receive()), shape));
       progress.advance(1, word(shape));

@@ -52,6 +52,15 @@ TrialEnd end_of(const gpt::RunResult& run, bool reached, bool has_target) {
   return has_target ? TrialEnd::missed : TrialEnd::finished;
 }
 
+void note_memory(const gpt::MemoryUse& memory, TrialResult& result) {
+  constexpr double kMb = 1 << 20;
+  result.memory_mb = static_cast<double>(memory.total()) / kMb;
+  for (int c = 0; c < gpt::kMemoryClasses; ++c) {
+    result.class_mb.emplace_back(to_string(static_cast<gpt::MemoryClass>(c)),
+                                 static_cast<double>(memory.of[c]) / kMb);
+  }
+}
+
 void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& on_point,
            TrialResult& result) {
   std::optional<TrialWatch> watch;
@@ -66,7 +75,7 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   o.eval_batches = spec.eval_batches;
   gpt::Trainer trainer(trainer_options(spec));
   result.parameters = gpt::parameter_count(trainer.options().config);
-  result.memory_mb = static_cast<double>(trainer.memory().total()) / (1 << 20);
+  note_memory(trainer.memory(), result);
   bool reached = false;
   double spent_s = 0, first_s = 0;
   LossSpikes spikes;
@@ -96,7 +105,7 @@ void train(const TrialSpec& spec, const std::function<void(const TrialPoint&)>& 
   result.prepare_s = run.start_s - first_s + run.train_s - spent_s;
   result.tokens_per_s = run.tokens_per_s;
   result.data_wait_s = run.data_wait_s;
-  if (watch) result.usage = watch->end(run, trainer.memory());
+  if (watch) result.usage = watch->end(run);
   result.spikes = spikes.count();
   result.worst_spike = spikes.worst();
 }
@@ -139,6 +148,14 @@ double TrialResult::best_validation() const {
     if (p.validation < best) best = p.validation;
   }
   return best;
+}
+
+std::string class_field(std::string_view memory_class) {
+  return fmt::format("{}_mb", memory_class);
+}
+
+void set_classes(Row& row, const TrialResult& result) {
+  for (const auto& [name, mb] : result.class_mb) row.set(class_field(name), mb);
 }
 
 TrialResult run_trial(const TrialSpec& spec,

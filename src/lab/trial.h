@@ -66,7 +66,6 @@ struct TrialUsage {
   std::vector<double> step_s;
   double host_mb = 0;  // resident, at most
 
-  std::vector<std::pair<std::string, double>> device_mb;  // at a step's highest point, by class
   std::optional<double> driver_mb;  // of a GPU, as its driver counts: with libraries and context
   // Percent, in steps after the first two: of the time that a GPU does anything, and of what the
   // CPU's threads could do.
@@ -84,7 +83,9 @@ struct TrialResult {
   int64_t steps = 0, parameters = 0;
   double train_s = 0, evaluate_s = 0, tokens_per_s = 0;
   double prepare_s = 0;  // what the first step took more than the others, and all before it
-  double memory_mb = 0, data_wait_s = 0;
+  double memory_mb = 0;  // at a step's highest point
+  std::vector<std::pair<std::string, double>> class_mb;  // the same by class; empty: not known
+  double data_wait_s = 0;
   std::optional<TrialUsage> usage;  // where it was watched
   int64_t spikes = 0;               // of the training loss (loss_spikes.h)
   double worst_spike = 0;           // how far it rose
@@ -98,6 +99,9 @@ struct TrialResult {
   // At the end of the run; 0 where there is none, NaN where it is not known.
   double final_accuracy() const;
 };
+
+std::string class_field(std::string_view memory_class);  // "state_mb"
+void set_classes(Row& row, const TrialResult& result);   // a field for each class of memory
 
 Json to_json(const TrialSpec& spec);
 TrialSpec spec_from(const Json& json);  // throws Error where it is none

@@ -40,14 +40,13 @@ template <class Usage, class Each>
 void usage_figures(Usage& u, Each each) {
   each("open_s", u.open_s), each("data_s", u.data_s), each("prepare_s", u.prepare_s);
   each("total_s", u.total_s), each("step_s", u.step_s), each("host_mb", u.host_mb);
-  each("device_mb", u.device_mb), each("driver_mb", u.driver_mb);
-  each("gpu_util", u.gpu_util), each("cpu_util", u.cpu_util);
+  each("driver_mb", u.driver_mb), each("gpu_util", u.gpu_util), each("cpu_util", u.cpu_util);
 }
 
 // Results from before these were kept have none.
 template <class Result, class Each>
 void newer_figures(Result& r, Each each) {
-  each("spikes", r.spikes), each("worst_spike", r.worst_spike);
+  each("spikes", r.spikes), each("worst_spike", r.worst_spike), each("class_mb", r.class_mb);
 }
 
 template <class T>

@@ -64,7 +64,7 @@ void TrialWatch::settle() {
   cpu_s_ = cpu_seconds();
 }
 
-TrialUsage TrialWatch::end(const gpt::RunResult& run, const gpt::MemoryUse& memory) {
+TrialUsage TrialWatch::end(const gpt::RunResult& run) {
   TrialUsage& u = usage_;
   if (u.step_s.size() > TrialUsage::kSettled) {
     u.cpu_util = 100 * (cpu_seconds() - cpu_s_) / (seconds_since(settled_) * threads_);
@@ -76,10 +76,6 @@ TrialUsage TrialWatch::end(const gpt::RunResult& run, const gpt::MemoryUse& memo
   } else if (used_before_) {
     const auto now = bench::used_bytes(cuda::pci_bus_id(device_.index));
     if (now) u.driver_mb = static_cast<double>(std::max<int64_t>(0, *now - *used_before_)) / kMb;
-  }
-  for (int c = 0; c < gpt::kMemoryClasses; ++c) {
-    u.device_mb.emplace_back(to_string(static_cast<gpt::MemoryClass>(c)),
-                             static_cast<double>(memory.of[c]) / kMb);
   }
   u.host_mb = most_resident_mb();
   u.data_s = run.data_work_s;

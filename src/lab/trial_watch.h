@@ -18,7 +18,7 @@ class TrialWatch {
 
   void opened();              // the data
   void step(double train_s);  // in steps so far, after each
-  TrialUsage end(const gpt::RunResult& run, const gpt::MemoryUse& memory);
+  TrialUsage end(const gpt::RunResult& run);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -39,7 +39,8 @@ TrialResult made_up(double step_s, double state_mb = 8) {
   u.data_s = 0.1;
   u.host_mb = 100;
   u.cpu_util = 90;
-  u.device_mb = {{"parameters", 4}, {"gradients", 4}, {"state", state_mb}};
+  r.class_mb = {{"parameters", 4}, {"gradients", 4}, {"state", state_mb}};
+  r.memory_mb = 8 + state_mb;
   return r;
 }
 

@@ -171,6 +171,19 @@ TEST(Race, DivergedCandidatesLoseAndRacersWithoutAnyAreNotDropped) {
   EXPECT_THAT(t.notes, testing::Contains(HasSubstr("lion: nothing worked; diverged")));
 }
 
+TEST(Race, MemoryIsToldByClassWhereItIsKnown) {
+  RaceOptions o = options();
+  Fake fake;
+  fake.formula = [](const Entry& e) {
+    TrialResult r = ended(e.racer == 0 ? 2.0 : 3.0);
+    if (e.racer == 0) r.class_mb = {{"parameters", 4}, {"state", 8}};
+    return r;
+  };
+  const Table t = leaderboard(o, run_race(o, fake.run()));
+  EXPECT_EQ(number(t.rows.at(0), "state_mb"), 8);
+  EXPECT_FALSE(number(t.rows.at(1), "state_mb"));  // a trial from before that was kept
+}
+
 TEST(Race, AccuraciesAreThoseOfTheEnd) {
   RaceOptions o = options();
   o.base.min_length = 3;

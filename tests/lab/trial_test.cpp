@@ -185,7 +185,7 @@ TEST(Trial, WatchedItSaysWhatItTakes) {
   EXPECT_GT(u.prepare_s, 0);
   EXPECT_GT(u.total_s, u.prepare_s + u.step_s[2] + u.step_s[3] + u.step_s[4]);
   double classes_mb = 0;
-  for (const auto& [name, mb] : u.device_mb) classes_mb += mb;
+  for (const auto& [name, mb] : r.class_mb) classes_mb += mb;
   EXPECT_NEAR(classes_mb, r.memory_mb, 1e-9);
   EXPECT_GT(u.host_mb, classes_mb);
   EXPECT_TRUE(u.cpu_util);
@@ -194,7 +194,7 @@ TEST(Trial, WatchedItSaysWhatItTakes) {
   const TrialResult again = result_from(Json::parse(dump(to_json(r))));
   ASSERT_TRUE(again.usage);
   EXPECT_EQ(again.usage->step_s, u.step_s);
-  EXPECT_EQ(again.usage->device_mb, u.device_mb);
+  EXPECT_EQ(again.class_mb, r.class_mb);
   EXPECT_EQ(again.usage->cpu_util, u.cpu_util);
   EXPECT_FALSE(again.usage->gpu_util);
   EXPECT_TRUE(spec_from(to_json(s)).watch);

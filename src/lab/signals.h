@@ -3,9 +3,10 @@
 
 #include <csignal>
 
-namespace gallop::cli {
+namespace gallop::lab {
 
-// SIGINT and SIGTERM ask for an end after what is at hand; a second one ends at once.
+// SIGINT and SIGTERM ask for an end after what is at hand; a second one ends at once. Sweeps then
+// give what they have.
 class Signals {
  public:
   Signals() {
@@ -30,4 +31,4 @@ class Signals {
   struct sigaction interrupt_ = {}, terminate_ = {};
 };
 
-}  // namespace gallop::cli
+}  // namespace gallop::lab
