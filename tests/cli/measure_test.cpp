@@ -13,11 +13,12 @@ namespace {
 using testing::HasSubstr;
 
 struct Stopped {
-  int exit_code = 0;
-  std::string out, errors, db;
   const Folder folder;
+  const std::string db = folder / "r.db";
+  int exit_code = 0;
+  std::string out, errors;
 
-  explicit Stopped(const std::vector<lab::Table>& tables) : db(folder / "r.db") {
+  explicit Stopped(const std::vector<lab::Table>& tables) {
     cli::Output output;
     CLI::App app;
     output.add_to(app);
@@ -37,7 +38,7 @@ struct Stopped {
 TEST(Measure, WhatHadBeenMeasuredIsShownAndKept) {
   lab::Table some;
   some.rows.push_back(lab::Row().set("optimizer", "lion").end_config().set("median_ms", 1.5));
-  const Stopped s(std::vector<lab::Table>{some, lab::Table{"never begun", {}, {}, {}}});
+  const Stopped s(std::vector{some, lab::Table{"never begun", {}, {}, {}}});
   EXPECT_EQ(s.exit_code, 130);
   EXPECT_THAT(s.out, HasSubstr("lion"));
   EXPECT_THAT(s.out, HasSubstr("stopped: this is what had been measured until then"));
@@ -47,7 +48,7 @@ TEST(Measure, WhatHadBeenMeasuredIsShownAndKept) {
 }
 
 TEST(Measure, NothingAtAllIsSaid) {
-  const Stopped s(std::vector<lab::Table>{lab::Table{"never begun", {}, {}, {}}});
+  const Stopped s(std::vector{lab::Table{"never begun", {}, {}, {}}});
   EXPECT_EQ(s.exit_code, 130);
   EXPECT_EQ(s.out, "");
   EXPECT_EQ(s.errors, "gallop: stopped before anything was measured\n");
