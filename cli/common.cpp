@@ -9,6 +9,7 @@
 #include "bench/nvml.h"
 #include "cuda/memory.h"
 #include "gallop/error.h"
+#include "gallop/version.h"
 #include "io/atomic_file.h"
 #include "lab/report.h"
 #include "lab/signals.h"
@@ -73,6 +74,36 @@ void Output::emit(const lab::Table& table) const {
 void Output::emit_all(const std::vector<lab::Table>& tables) const {
   keep(tables);
   show_all(tables);
+}
+
+int run(int argc, char** argv, const std::function<void(CLI::App&, int&)>& add) {
+  int exit_code = 0;
+  try {
+    CLI::App app("gallop: fused training optimizers, and the lab that measures them", "gallop");
+    app.set_version_flag("--version", GALLOP_VERSION);
+    app.require_subcommand(1);
+    RuleFiles::load(argc, argv);
+    app.footer("gallop COMMAND --help says what a command takes.");
+    add(app, exit_code);
+    std::vector<std::string> words(argv, argv + argc);
+    if (!words.empty()) words[0] = "gallop";
+    invocation() = {words, shell_words(words), {}};
+    if (argc == 1) {
+      fmt::print("{}", app.help());
+      return 2;
+    }
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+      fmt::print(stderr, "gallop: {} (gallop --help shows how)\n", e.what());
+      return 2;
+    }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "gallop: {}\n", e.what());
+    return 1;
+  }
+  return exit_code;
 }
 
 int Output::measure(const std::function<std::vector<lab::Table>()>& sweep) const {

@@ -17,6 +17,9 @@ namespace gallop::cli {
 
 constexpr int kInterrupted = 130;  // the exit code after ctrl-C
 
+// A program with the commands that are added: returns its exit code.
+int run(int argc, char** argv, const std::function<void(CLI::App& app, int& exit_code)>& add);
+
 struct Output {
   std::string format = "table";
   std::string path;

@@ -1,7 +1,7 @@
 # gallop::gallop and gallop::cli for find_package(gallop), with what gallop_add_rule() compiles.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS gallop gallop_gpt gallop_cli EXPORT gallopTargets)
+install(TARGETS gallop gallop_checks gallop_gpt gallop_cli EXPORT gallopTargets)
 install(TARGETS gallop_main)
 if(TARGET gallop_mpi)
   install(TARGETS gallop_mpi LIBRARY DESTINATION ${GALLOP_MODULE_FOLDER})

@@ -26,16 +26,16 @@ check_all() {
   build/release/gallop check --golden tests/data/golden
 }
 check_aarch64() {
-  build aarch64 gallop_main
-  qemu-aarch64 build/aarch64/gallop check --sizes 0,1,257,1003
-  qemu-aarch64 build/aarch64/gallop check --golden tests/data/golden
+  build aarch64 gallop_check
+  qemu-aarch64 build/aarch64/gallop_check check --sizes 0,1,257,1003
+  qemu-aarch64 build/aarch64/gallop_check check --golden tests/data/golden
 }
 # GPU code where there is no GPU, at sizes that reach every path.
 check_emulated() {
-  build emulated gallop_main cuda_tests
+  build emulated gallop_check cuda_tests
   build/emulated/tests/cuda_tests --gtest_brief=1
-  build/emulated/gallop check --device cuda --sizes 0,257
-  build/emulated/gallop check --device cuda --golden tests/data/golden
+  build/emulated/gallop_check check --device cuda --sizes 0,257
+  build/emulated/gallop_check check --device cuda --golden tests/data/golden
 }
 # Where threads meet: the pool, the steps, the loader and the engine; without tests that ask at
 # length what is computed, whoever does it.
@@ -59,7 +59,7 @@ stage "check" check_all
 stage "clang-tidy" scripts/tidy.sh
 stage "address and undefined-behaviour sanitizers: build" build asan
 stage "address and undefined-behaviour sanitizers: tests" ctest --preset asan -j "$(nproc)"
-stage "thread sanitizer: build" build tsan gallop_main "${threaded[@]}"
+stage "thread sanitizer: build" build tsan "${threaded[@]}"
 stage "thread sanitizer: tests" test_threads
 stage "AArch64 under qemu" check_aarch64
 stage "GPU code on an emulated GPU" check_emulated

@@ -2,6 +2,7 @@
 // A trace's file, read back.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,6 +51,30 @@ inline std::vector<Slice> pick(const std::vector<Slice>& all, int64_t step, cons
     if (s.step == step && s.name == name && s.phase == phase) some.push_back(s);
   }
   return some;
+}
+
+// Of a model of three layers: every part has one slice in each phase of each batch, within that
+// phase's.
+inline void expect_layers(const json& trace, int64_t steps, size_t batches = 1) {
+  const std::vector<Slice> all = slices_of(trace, 1);
+  for (int64_t step = 1; step <= steps; ++step) {
+    ASSERT_THAT(pick(all, step, "step", ""), testing::SizeIs(1));
+    const Slice whole = pick(all, step, "step", "")[0];
+    ASSERT_THAT(pick(all, step, "optimizer", "optimizer"), testing::SizeIs(1));
+    EXPECT_TRUE(pick(all, step, "optimizer", "optimizer")[0].within(whole));
+    for (const std::string phase : {"forward", "backward"}) {
+      const std::vector<Slice> around = pick(all, step, phase, phase);
+      ASSERT_EQ(around.size(), batches);
+      for (const char* part : {"embedding", "layer 0", "layer 1", "layer 2", "head"}) {
+        const std::vector<Slice> parts = pick(all, step, part, phase);
+        ASSERT_EQ(parts.size(), batches) << phase << ' ' << part;
+        for (size_t i = 0; i < batches; ++i) {
+          EXPECT_TRUE(parts[i].within(around[i]) && around[i].within(whole)) << part;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(pick(all, steps + 1, "step", "").empty());
 }
 
 }  // namespace gallop::gpt

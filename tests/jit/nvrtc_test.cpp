@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "jit/program.h"
 #include "jit/rule_file.h"
 #include "jit/rule_files.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "jit/library.h"
+#include "jit/program.h"
 #include "jit/rule_files.h"
 #include "optimizer/fixture.h"
 

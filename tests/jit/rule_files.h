@@ -49,20 +49,6 @@ inline std::string file_like(const Folder& folder, const std::string& rule,
   return write(folder / (name + ".h"), text);
 }
 
-struct Finished {
-  int status;
-  std::string output;
-};
-
-// gallop with these words, and an environment before it.
-inline Finished program(const Folder& folder, const std::string& words,
-                        const std::string& environment = "") {
-  const std::string out = folder / "output";
-  const std::string command = environment + " " GALLOP_PROGRAM " " + words + " >" + out + " 2>&1";
-  const int status = std::system(command.c_str());
-  return {WEXITSTATUS(status), contents(out)};
-}
-
 inline std::string message_of(const std::function<void()>& action) {
   try {
     action();

@@ -22,6 +22,9 @@ constexpr size_t kDefault = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 }  // namespace
 
+// What is inlined here looks to g++ like memory of another new.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 // The array and nothrow forms of the library call these.
 void* operator new(size_t bytes) { return counted(bytes, kDefault); }
 void* operator new(size_t bytes, std::align_val_t a) {

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <sstream>
 
+#include "../gpt/tiny_run.h"
 #include "core/random.h"
 #include "folder.h"
-#include "gpt/tiny_run.h"
 #include "io/safetensors.h"
 
 extern char** environ;
