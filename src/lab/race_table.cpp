@@ -76,7 +76,10 @@ Row row_of(const RaceOptions& o, const Standing& s, const Standing& base, double
   }
   if (&s != &base && !mine.empty() && !theirs.empty()) {
     const bench::Verdict v = bench::compare(theirs, mine);
-    row.set("ratio", v.ratio).set("ratio_low", v.interval.low).set("ratio_high", v.interval.high);
+    // To a median that is a miss there is none.
+    const bool both = std::isfinite(bench::median_with_misses(theirs));
+    row.set("ratio", both ? Value(v.ratio) : Value());
+    row.set("ratio_low", v.interval.low).set("ratio_high", v.interval.high);
     row.set("verdict", v.verdict == bench::Finding::less      ? "better"
                        : v.verdict == bench::Finding::greater ? "worse"
                        : v.too_few                            ? "too few runs to tell"

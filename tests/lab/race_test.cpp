@@ -231,6 +231,17 @@ TEST(Race, AMissedTargetIsInfiniteAndTheNearestCandidateStillRuns) {
   EXPECT_EQ(*number(t.rows[1], "time_to_target_s"), kInf);
   EXPECT_EQ(text(t.rows[1], "outcome"), "3 missed");
   EXPECT_EQ(*number(t.rows[0], "win_probability"), 1);
+  EXPECT_EQ(number(t.rows[1], "ratio"), kInf);
+  // To one that misses there is none.
+  std::swap(o.racers[0], o.racers[1]);
+  fake.formula = [](const Entry& e) {
+    TrialResult missed = ended(2);
+    missed.end = e.racer == 1 ? TrialEnd::reached : TrialEnd::missed;
+    return missed;
+  };
+  const Table other = leaderboard(o, run_race(o, fake.run()));
+  EXPECT_EQ(text(other.rows[0], "optimizer"), "adamw");
+  EXPECT_FALSE(number(other.rows[0], "ratio"));
 }
 
 TEST(Race, ABudgetGivesEachAsManyStepsAsItHasTimeFor) {

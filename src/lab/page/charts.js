@@ -67,6 +67,11 @@ function options(more) {
   };
 }
 
+function missed(bar) {
+  const misses = bar.samples.filter((sample) => sample === null).length;
+  return misses < bar.samples.length ? `missed by ${misses} of ${bar.samples.length} seeds` : 'missed';
+}
+
 // A median's mark, its interval, and the single values as dots.
 const whiskers = {
   id: 'whiskers',
@@ -78,23 +83,26 @@ const whiskers = {
     g.lineWidth = 2;
     bars.forEach((bar, i) => {
       const y = chart.getDatasetMeta(0).data[i].y;
+      const dots = bar.samples.filter((sample) => sample !== null).map((sample) => x.getPixelForValue(sample));
       g.strokeStyle = g.fillStyle = style('--ink');
-      if (bar.middle === null) return g.fillText('missed', chart.chartArea.left + 6, y + 4);
       const line = (x0, y0, x1, y1) => { g.beginPath(); g.moveTo(x0, y0); g.lineTo(x1, y1); g.stroke(); };
-      const low = x.getPixelForValue(bar.low === null ? bar.middle : bar.low);
-      const high = bar.high === null ? chart.chartArea.right : x.getPixelForValue(bar.high);
-      line(low, y, high, y);
-      line(low, y - 4, low, y + 4);
-      if (bar.high !== null) line(high, y - 4, high, y + 4);
-      const middle = x.getPixelForValue(bar.middle);
-      g.lineWidth = 3;
-      line(middle, y - 8, middle, y + 8);
-      g.lineWidth = 2;
+      if (bar.middle === null) {
+        g.fillText(missed(bar), Math.max(chart.chartArea.left, ...dots) + 8, y + 4);
+      } else {
+        const low = x.getPixelForValue(bar.low === null ? bar.middle : bar.low);
+        const high = bar.high === null ? chart.chartArea.right : x.getPixelForValue(bar.high);
+        line(low, y, high, y);
+        line(low, y - 4, low, y + 4);
+        if (bar.high !== null) line(high, y - 4, high, y + 4);
+        const middle = x.getPixelForValue(bar.middle);
+        g.lineWidth = 3;
+        line(middle, y - 8, middle, y + 8);
+        g.lineWidth = 2;
+      }
       g.fillStyle = colour(bar.name);
-      for (const sample of bar.samples) {
-        if (sample === null) continue;
+      for (const dot of dots) {
         g.beginPath();
-        g.arc(x.getPixelForValue(sample), y, 3, 0, 2 * Math.PI);
+        g.arc(dot, y, 3, 0, 2 * Math.PI);
         g.fill();
       }
     });
@@ -106,6 +114,8 @@ function intervals(part) {
   const unit = part.unit ? ' ' + part.unit : '';
   const range = (b) => part.zero ? b.middle : b.middle === null ? null :
     [b.low === null ? b.middle : b.low, b.high === null ? b.middle : b.high];
+  const all = part.bars.flatMap((b) => [b.low, b.high, ...b.samples]).filter((v) => v !== null);
+  const ends = all.length ? {suggestedMin: Math.min(...all), suggestedMax: Math.max(...all)} : {};
   return {
     type: 'bar', height: 60 + 34 * part.bars.length, plugins: [whiskers],
     data: {
@@ -118,7 +128,7 @@ function intervals(part) {
     options: options({
       indexAxis: 'y', interaction: {mode: 'nearest', axis: 'y', intersect: false},
       scales: {
-        x: axis(part.unit === 's' ? 'seconds' : part.unit, {beginAtZero: part.zero, grace: '5%'}),
+        x: axis(part.unit === 's' ? 'seconds' : part.unit, {beginAtZero: part.zero, grace: '5%', ...ends}),
         y: axis('', {ticks: {color: style('--ink')}, grid: {display: false}}),
       },
       plugins: {
@@ -126,7 +136,7 @@ function intervals(part) {
         tooltip: {callbacks: {label: (item) => {
           const b = part.bars[item.dataIndex];
           const runs = b.samples.length ? `, ${b.samples.length} seeds` : '';
-          if (b.middle === null) return 'missed';
+          if (b.middle === null) return missed(b);
           return `${short(b.middle)}${unit}, between ${short(b.low)} and ` +
             (b.high === null ? 'a miss' : short(b.high)) + runs;
         }}},
