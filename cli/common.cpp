@@ -107,7 +107,7 @@ int run(int argc, char** argv, const std::function<void(CLI::App&, int&)>& add) 
 }
 
 int Output::measure(const std::function<std::vector<lab::Table>()>& sweep) const {
-  const lab::Signals signals;
+  const lab::Signals signals("\ngallop: ends after the row at hand; ctrl-C again ends at once\n");
   std::vector<lab::Table> tables = sweep();
   if (!lab::Signals::asked()) return emit_all(tables), 0;
   std::erase_if(tables, [](const lab::Table& t) { return t.rows.empty(); });

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 
 namespace gallop::lab {
 
@@ -9,10 +13,17 @@ namespace gallop::lab {
 // give what they have.
 class Signals {
  public:
-  Signals() {
+  // What is at hand may take a while: `answer` is said at once.
+  explicit Signals(const char* answer = "") {
     asked_ = 0;
+    answer_ = answer;
+    length_ = std::strlen(answer);
     struct sigaction action = {};
-    action.sa_handler = [](int) { asked_ = 1; };
+    action.sa_handler = [](int) {
+      asked_ = 1;
+      const int error = errno;
+      if (write(STDERR_FILENO, answer_, length_) < 0) errno = error;  // nobody reads it
+    };
     action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
     sigaction(SIGINT, &action, &interrupt_);
     sigaction(SIGTERM, &action, &terminate_);
@@ -28,6 +39,8 @@ class Signals {
 
  private:
   static inline volatile std::sig_atomic_t asked_ = 0;
+  static inline const char* volatile answer_ = "";
+  static inline volatile size_t length_ = 0;
   struct sigaction interrupt_ = {}, terminate_ = {};
 };
 

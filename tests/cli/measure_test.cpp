@@ -51,7 +51,9 @@ TEST(Measure, NothingAtAllIsSaid) {
   const Stopped s(std::vector{lab::Table{"never begun", {}, {}, {}}});
   EXPECT_EQ(s.exit_code, 130);
   EXPECT_EQ(s.out, "");
-  EXPECT_EQ(s.errors, "gallop: stopped before anything was measured\n");
+  EXPECT_EQ(s.errors,
+            "\ngallop: ends after the row at hand; ctrl-C again ends at once\n"
+            "gallop: stopped before anything was measured\n");
 }
 
 }  // namespace
