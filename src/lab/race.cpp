@@ -192,6 +192,12 @@ double figure(const RaceOptions& options, const TrialResult& result) {
   return options.goal == Goal::target ? result.time_to_target_s() : result.final_validation();
 }
 
+std::vector<double> figures(const RaceOptions& options, const Standing& standing) {
+  std::vector<double> out;
+  for (const Finished& f : standing.finals) out.push_back(figure(options, f.result));
+  return out;
+}
+
 const char* figure_name(Goal goal) {
   return goal == Goal::target ? "time_to_target_s" : "validation_loss";
 }

@@ -79,6 +79,7 @@ RaceResult run_race(const RaceOptions& options, const RunEntries& run);
 // What is compared: seconds or a loss; low is good, and a miss is infinite.
 double figure(const RaceOptions& options, const TrialResult& result);
 
+std::vector<double> figures(const RaceOptions& options, const Standing& standing);  // of its finals
 const char* figure_name(Goal goal);
 std::string settings_text(const Settings& settings);  // "lr=0.01 beta1=0.9"
 

@@ -24,7 +24,7 @@ std::vector<Ranked> ranked(const RaceOptions& o, const RaceResult& result, size_
     if (s.workload != workload || s.finals.empty()) continue;
     Ranked& r = out.emplace_back();
     r.name = o.racers[s.racer].name;
-    for (const Finished& f : s.finals) r.figures.push_back(figure(o, f.result));
+    r.figures = figures(o, s);
     r.middle = bench::median_with_misses(r.figures);
   }
   std::stable_sort(out.begin(), out.end(),

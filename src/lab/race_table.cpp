@@ -16,12 +16,6 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-std::vector<double> figures(const RaceOptions& o, const Standing& s) {
-  std::vector<double> out;
-  for (const Finished& f : s.finals) out.push_back(figure(o, f.result));
-  return out;
-}
-
 // "3 reached, 1 missed", or nothing where all went well.
 std::string ends_of(const Standing& s) {
   std::vector<TrialEnd> ends;

@@ -105,6 +105,8 @@ void set_classes(Row& row, const TrialResult& result);   // a field for each cla
 
 Json to_json(const TrialSpec& spec);
 TrialSpec spec_from(const Json& json);  // throws Error where it is none
+Json to_json(const TrialPoint& point);
+TrialPoint point_from(const Json& json);
 Json to_json(const TrialResult& result);
 TrialResult result_from(const Json& json);
 // The same for trials that would do the same, whatever their threads: a trial that was run is known

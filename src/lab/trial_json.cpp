@@ -120,14 +120,24 @@ TrialSpec spec_from(const Json& json) {
   return spec;
 }
 
+Json to_json(const TrialPoint& p) {
+  return {p.step, one(p.train_s), one(p.loss), one(p.validation), one(p.accuracy)};
+}
+
+TrialPoint point_from(const Json& json) {
+  TrialPoint p;
+  read(json.at(0), p.step), read(json.at(1), p.train_s);
+  read(json.at(2), p.loss), read(json.at(3), p.validation);
+  if (json.size() > 4) read(json.at(4), p.accuracy);
+  return p;
+}
+
 Json to_json(const TrialResult& result) {
   Json out = {{"end", to_string(result.end)}};
   figures(result, [&](const char* name, const auto& figure) { out[name] = one(figure); });
   newer_figures(result, [&](const char* name, const auto& figure) { out[name] = one(figure); });
   Json points = Json::array();
-  for (const TrialPoint& p : result.points) {
-    points.push_back({p.step, one(p.train_s), one(p.loss), one(p.validation), one(p.accuracy)});
-  }
+  for (const TrialPoint& p : result.points) points.push_back(to_json(p));
   out["points"] = std::move(points);
   if (result.usage) {
     Json& usage = out["usage"];
@@ -145,12 +155,7 @@ TrialResult result_from(const Json& json) {
     newer_figures(result, [&](const char* name, auto& figure) {
       if (json.contains(name)) read(json.at(name), figure);
     });
-    for (const Json& p : json.at("points")) {
-      TrialPoint& to = result.points.emplace_back();
-      read(p.at(0), to.step), read(p.at(1), to.train_s);
-      read(p.at(2), to.loss), read(p.at(3), to.validation);
-      if (p.size() > 4) read(p.at(4), to.accuracy);
-    }
+    for (const Json& p : json.at("points")) result.points.push_back(point_from(p));
     if (json.contains("usage")) {
       const Json& usage = json.at("usage");
       usage_figures(result.usage.emplace(),

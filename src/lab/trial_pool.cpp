@@ -201,18 +201,6 @@ void run_trials(std::span<const TrialSpec> trials, const TrialPoolOptions& optio
   run_trials(trials, runners, events);
 }
 
-Json to_json(const TrialPoint& point) {
-  TrialResult some;
-  some.points = {point};
-  return to_json(some).at("points").at(0);
-}
-
-TrialPoint point_from(const Json& json) {
-  Json whole = to_json(TrialResult());
-  whole["points"] = Json::array({json});
-  return result_from(whole).points.at(0);
-}
-
 int serve_trial() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody is left to hear what comes of it
   const std::string text((std::istreambuf_iterator<char>(std::cin)), {});

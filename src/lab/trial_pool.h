@@ -79,10 +79,6 @@ void run_trials(std::span<const TrialSpec> trials, std::span<TrialRunner* const>
 void run_trials(std::span<const TrialSpec> trials, const TrialPoolOptions& options,
                 const TrialEvents& events);
 
-// A point as it travels between processes.
-Json to_json(const TrialPoint& point);
-TrialPoint point_from(const Json& json);
-
 // The other side: a trial from standard input, its points and its result to standard output.
 int serve_trial();
 
